@@ -13,7 +13,7 @@ from fcfl.client.counts import Counts
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
 from fcfl.results import read_result
-from fcfl.results.evaluations import MOST_COUNTS, find_degenerate, threshold_selecting
+from fcfl.results.evaluations import MAX_COUNTS, find_degenerate, threshold_selecting
 from fcfl.results.result import Degenerate, DegenerateRows, degenerate_side
 from hospital import fcfl
 
@@ -118,7 +118,7 @@ def test_the_search_finds_the_threshold_that_selects_as_many_as_have_the_label(
     threshold, selected = threshold_selecting(wanted, n_rows, select)
     assert selected == (scores >= threshold).sum()
     assert abs(selected - wanted) <= 0.05 * min(wanted, n_rows - wanted) + 1
-    assert len(asked) <= MOST_COUNTS
+    assert len(asked) <= MAX_COUNTS
     assert len(f"{min(threshold, 1 - threshold):g}".lstrip("0.")) <= 3  # a person can type it
 
 

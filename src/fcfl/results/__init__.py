@@ -1,4 +1,4 @@
-"""Results of runs and audits: the dataclasses of ``result.json`` and other files, and reading them.
+"""Results of runs and audits: dataclasses of ``result.json`` and other files, and their readers.
 
 >>> from pathlib import Path
 >>> from fcfl.results import read_result
@@ -57,9 +57,9 @@ PLAIN = "fedavg"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One folder: its result, its rounds, and its sweep where there is one.
+    """Contents of one run folder: result, rounds, and the sweep if there is one.
 
-    ``plain`` is the result of plain FedAvg on the same rows, in a folder below or beside.
+    ``plain`` is the result of plain FedAvg on the same rows, read from a subfolder or sibling.
     """
 
     folder: Path
@@ -70,7 +70,7 @@ class RunFolder:
 
 
 def read_result(path: Path) -> Result:
-    """Read ``result.json``; a `DataError` names the file and the key that is wrong."""
+    """Read ``result.json``; raise a `DataError` that names the file and the invalid key."""
     return read_json(path, Result)
 
 
@@ -82,7 +82,7 @@ def read_comparison(path: Path) -> Comparison:
 def read_run(folder: Path) -> RunFolder:
     """Read ``result.json``, ``history.jsonl`` and ``sweep.json``; a result or a sweep is required.
 
-    A torn last line of the history, as a stopped run leaves it, is skipped.
+    An incomplete last line of the history, left by an interrupted run, is skipped.
     """
     path, sweep, history = folder / RESULT, folder / SWEEP, folder / HISTORY
     if not path.exists() and not sweep.exists():
@@ -98,7 +98,7 @@ def read_run(folder: Path) -> RunFolder:
 
 
 def _plain_run(folder: Path, result: Result) -> Result | None:
-    """Return plain FedAvg on the same rows, as `fcfl demo` and `fcfl compare` leave it."""
+    """Return the result of plain FedAvg that `fcfl demo` or `fcfl compare` wrote, if any."""
     for place in (folder / PLAIN, folder.parent / PLAIN):
         path = place / RESULT
         if place == folder or result.method == PLAIN or not path.exists():
@@ -111,21 +111,21 @@ def _plain_run(folder: Path, result: Result) -> Result | None:
 
 
 def read_results(folders: Sequence[Path]) -> dict[str, Result]:
-    """Read results by a short name of their folders, in the order given."""
-    found = {}
+    """Read the results of several folders; keys are short folder names, in the order given."""
+    results = {}
     for name, folder in zip(short_names(folders), folders, strict=True):
         run = read_run(folder)
         if run.result is None:
             raise DataError(f"There is no {RESULT} in {str(folder)!r} to compare.")
-        found[name] = run.result
-    return found
+        results[name] = run.result
+    return results
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """Return the last parts of paths, as many as distinguish them."""
+    """Return the shortest trailing parts of the paths that are all different."""
     paths = [Path(os.path.normpath(folder.absolute())) for folder in folders]
     for count in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-count:]) for path in paths]
         if len(set(names)) == len(names):
             return names
-    raise DataError(f"The folder {str(folders[0])!r} is named twice.")
+    raise DataError(f"The folder {str(folders[0])!r} is given twice.")

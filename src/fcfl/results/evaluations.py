@@ -1,9 +1,9 @@
-"""Results of clients and of all rows together, from hard counts and smooth reports.
+"""Compute results of clients and of all rows together from hard counts and smooth reports.
 
-`row_sections` compares them with budgets. `find_degenerate` finds out whether a trained model
-selects nearly nobody or everybody, and `threshold_selecting` at which threshold it would not: it
-asks all clients for counts at other thresholds, at most `MOST_COUNTS` times, and only where the
-model is degenerate. Nothing else leaves a client than the usual counts.
+`row_sections` compares the counts with budgets. `find_degenerate` detects a model that selects
+nearly nobody or nearly everybody. For such a model only, `threshold_selecting` searches for a
+better decision threshold: it requests counts from all clients at other thresholds, at most
+`MAX_COUNTS` times. Clients send no other values than the usual counts.
 """
 
 import math
@@ -36,12 +36,12 @@ from fcfl.rules import Rule
 
 @dataclass(frozen=True)
 class AuditTerms:
-    """Confidence of the intervals of a result, and which groups are too small to compare."""
+    """Options of the audits in a result; ``noise_sd`` is the standard deviation of counts."""
 
     confidence: float = 0.95
     simultaneous: Simultaneous = "bonferroni"
     min_group_rows: float | None = 1.0
-    noise_sd: Mapping[PartName, float] = field(default_factory=dict)  # of each cell counted
+    noise_sd: Mapping[PartName, float] = field(default_factory=dict)  # for each counted cell
 
     def audit(
         self,
@@ -51,7 +51,7 @@ class AuditTerms:
         trained_counts: Mapping[ClientId, Vector] | None = None,
         part: PartName = "train",
     ) -> Audit:
-        """Audit counts on these terms; training rows may decide which groups are compared."""
+        """Audit counts by these options; ``trained_counts`` selects the groups to compare."""
         return audit_clients(
             rules,
             rates,
@@ -64,7 +64,7 @@ class AuditTerms:
         )
 
     def section(self, audit: Audit) -> AuditSection:
-        """Return the sentence on intervals, and the numbers in it."""
+        """Return the statement of an audit with its options."""
         return AuditSection(
             self.confidence, self.simultaneous, self.min_group_rows, audit.statement
         )
@@ -72,9 +72,9 @@ class AuditTerms:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """Hard counts of every client and part, and its smooth report on training rows.
+    """Hard counts of every client on both parts, and its smooth report on training rows.
 
-    ``drifts`` are the expected changes of each client's rates on new rows, where they are known.
+    ``drifts`` are the expected changes of each client's rates on new rows, None if not estimated.
     """
 
     rates: tuple[RateId, ...]
@@ -98,7 +98,7 @@ class Evaluations:
 
     @cached_property
     def audits(self) -> Mapping[PartName, Audit]:
-        """The audit of each part."""
+        """The audits of training rows and of held-out rows."""
         trained = {client: counts.group_counts for client, counts in self.train.items()}
         return {
             "train": self.terms.audit(self.rules, self.rates, self.train, trained, "train"),
@@ -108,7 +108,7 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class RowSections:
-    """The parts of a result that depend on rows."""
+    """The fields of a `Result` that are computed from rows."""
 
     worst_client: WorstClient
     clients: Mapping[ClientId, ClientResult]
@@ -119,7 +119,7 @@ class RowSections:
 def row_sections(evaluations: Evaluations, prices: Sequence[Price] = ()) -> RowSections:
     """Return the result of each client and of all rows together, with intervals and verdicts.
 
-    ``prices`` are shown beside the training disparities of their budgets.
+    ``prices`` are added to the training disparities of the same budgets.
     """
     train, test, audits = evaluations.train, evaluations.test, evaluations.audits
     clients = {
@@ -139,7 +139,7 @@ def row_sections(evaluations: Evaluations, prices: Sequence[Price] = ()) -> RowS
 def _trained_part(
     evaluations: Evaluations, client: ClientId | None, prices: Sequence[Price]
 ) -> Part:
-    """Return training rows with smooth disparities and forecasts; None: all rows together."""
+    """Return the training part with smooth disparities and forecasts; None: all rows together."""
     audit, drifts = evaluations.audits["train"], evaluations.drifts
     drift: Vector | None
     if client is None:
@@ -154,7 +154,7 @@ def _trained_part(
         rules, report = audit.client_rules, evaluations.reports[client]
         smooth, rows = report.rates, report.group_counts
         drift = None if drifts is None else drifts[client]
-        if not counts.n_rows:  # no rows to count, but a loss is reported
+        if not counts.n_rows:  # the client reports a loss but no counts
             part = replace(part, loss=report.loss)
     decided = np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
     known = {(p.client, p.rule, p.metric, p.attribute): p.value for p in prices}
@@ -173,40 +173,40 @@ def _trained_part(
 
 
 def _pooled(rates: Vector, rows: Vector) -> Vector:
-    """Return rates over all clients' rows together, from one row of the arrays for each client."""
+    """Return the rates of all rows together, given arrays with one line for each client."""
     return np.asarray((rows * rates).sum(axis=0) / np.maximum(rows.sum(axis=0), 1.0))
 
 
 def worst_by_loss(clients: Mapping[ClientId, ClientResult]) -> WorstClient:
-    """Return the client with the largest training loss, or nobody where no loss is known."""
+    """Return the client with the largest training loss; all fields are None if no loss is known."""
     if all(client.train.loss is None for client in clients.values()):
         return WorstClient(None, None, None)
     name = max(clients, key=lambda client: clients[client].train.loss or 0.0)
     return WorstClient(name, clients[name].train.loss, clients[name].test.accuracy)
 
 
-MOST_COUNTS = 10  # thresholds tried
-_NEAR = 0.02  # of the rarer label's rows: near enough to stop
-_NEAR_ENOUGH = 0.2  # of the rarer label's rows: the most that advice may be off by
-_FARTHEST = 30.0  # log-odds, beyond which no score is a probability in float64 other than 0 or 1
+MAX_COUNTS = 10  # thresholds to try
+_NEAR = 0.02  # error at which the search stops, as a share of the rows with the rarer label
+_NEAR_ENOUGH = 0.2  # largest error of an advised threshold, as a share of the same rows
+_FARTHEST = 30.0  # log-odds beyond which the probability is nearly 0 or 1 in float64
 
 
 def find_degenerate(
     model: Model, train: Mapping[ClientId, Counts], noise: float = 0.0
 ) -> Degenerate | None:
-    """Return the finding for a model by the counts of its decisions, None if it is useful.
+    """Return where a model selects nearly nobody or nearly everybody, None if nowhere.
 
-    ``noise`` is how far counts of one client may be off. The finding is about
+    ``noise`` is the largest error of one client's counts. The result contains
 
-    1. the clients judged by their own rows, if there are any,
-    2. all clients together, if their pooled rows are judged so and some client alone is not:
-       advice then serves all of them.
+    1. all rows together, if the pooled rows are degenerate and not every client is: one advised
+       threshold then applies to all clients,
+    2. otherwise, the degenerate clients, if any.
     """
-    own = [_judged(name, counts, noise) for name, counts in train.items()]
-    found = [one for one in own if one is not None]
-    if len(found) < len(own):
-        together = _judged(None, pool_counts(train.values()), noise * math.sqrt(len(train)))
-        found = found if together is None else [together]
+    by_client = [_judged(name, counts, noise) for name, counts in train.items()]
+    found = [rows for rows in by_client if rows is not None]
+    if len(found) < len(by_client):
+        pooled = _judged(None, pool_counts(train.values()), noise * math.sqrt(len(train)))
+        found = found if pooled is None else [pooled]
     return Degenerate(tuple(found), model.threshold) if found else None
 
 
@@ -219,17 +219,17 @@ def _judged(client: ClientId | None, counts: Counts, noise: float) -> Degenerate
 def threshold_selecting(
     wanted: int, n_rows: int, select: Callable[[float], int]
 ) -> tuple[float, int] | None:
-    """Return the threshold that selects about ``wanted`` of the rows, and how many it selects.
+    """Return the threshold that selects about ``wanted`` rows, and the number it selects.
 
-    ``select`` counts the rows selected at a threshold. The search brackets the root of the
-    log-odds of the share selected, which is nearly linear in those of the threshold. Return None
-    if no count is within a fifth.
+    ``select`` returns the number of rows selected at a threshold. The search finds a root by
+    bracketing: the log-odds of the selected share are nearly linear in the log-odds of the
+    threshold. Return None if the error of every count tried exceeds a fifth (`_NEAR_ENOUGH`).
     """
     rarer, wanted_odds = min(wanted, n_rows - wanted), _odds(wanted, n_rows)
-    low = -_FARTHEST, _odds(n_rows, n_rows) - wanted_odds  # log-odds that select too many
-    high = _FARTHEST, _odds(0, n_rows) - wanted_odds  # and too few
+    low = -_FARTHEST, _odds(n_rows, n_rows) - wanted_odds  # a threshold that selects too many
+    high = _FARTHEST, _odds(0, n_rows) - wanted_odds  # a threshold that selects too few
     at, step, best = float(logit(wanted / n_rows)), 1.0, (math.nan, -n_rows)
-    for tried in range(MOST_COUNTS):
+    for tried in range(MAX_COUNTS):
         threshold = _typed(at)
         count = select(threshold)
         if abs(count - wanted) < abs(best[1] - wanted):
@@ -241,18 +241,18 @@ def threshold_selecting(
         if low[0] == -_FARTHEST or high[0] == _FARTHEST:  # not bracketed yet
             at = point[0] + (step if count > wanted else -step)
             at, step = min(max(at, 1.0 - _FARTHEST), _FARTHEST - 1.0), 2.0 * step
-        else:  # the secant; each third time a bisection, if that gains little
+        else:  # secant steps, and a bisection in every third step
             share = 0.5 if tried % 3 == 0 else low[1] / (low[1] - high[1])
             at = low[0] + min(max(share, 0.05), 0.95) * (high[0] - low[0])
     return best if abs(best[1] - wanted) <= _NEAR_ENOUGH * rarer else None
 
 
 def _odds(count: int, n_rows: int) -> float:
-    """Return the log-odds of a share of the rows, finite for all and for none."""
+    """Return the log-odds of a share of the rows, finite for 0 and for all rows."""
     return float(logit((count + 0.5) / (n_rows + 1.0)))
 
 
 def _typed(log_odds: float) -> float:
-    """Return the probability with three digits off 0 or 1, so that a person can type it."""
+    """Return the probability, rounded to three digits of its distance from 0 or 1."""
     small = float(f"{expit(-abs(log_odds)):.3g}")
     return small if log_odds < 0 else round(1.0 - small, 15)

@@ -1,8 +1,8 @@
 """Several runs on the same rows: the dataclasses of ``sweep.json`` and ``comparison.json``.
 
-Runs are compared by all rows together and by clients with enough people. At a client with 18 people
-one decision moves a rate by a tenth, which is no evidence about a model: such a client keeps its
-budget and its verdict, but does not decide how models compare.
+Runs are compared on all rows together and on clients with enough people. At a client with 18
+people, one decision can change a rate by a tenth, which is no evidence about a model. Such a client
+has budgets and verdicts but is excluded from the comparison.
 """
 
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ from fcfl.rules import LEAST_ROWS
 if TYPE_CHECKING:
     from .result import ClientResult, PartName, Result
 
-ENOUGH = int(LEAST_ROWS[0])  # people in every group that is compared
-MAJORITY = "majority"  # the line of everybody getting the more frequent label
+ENOUGH = int(LEAST_ROWS[0])  # smallest number of people in every compared group
+MAJORITY = "majority"  # baseline that predicts the more frequent label for everybody
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """Differences of group rates and accuracy on held-out rows, where there are any.
+    """Summary of a result on held-out rows, or on training rows if none are held out.
 
-    ``accuracy`` and the share ``selected`` are of all rows together. ``all_rows`` is the largest
-    difference over all rows together, with its interval. ``median``, ``largest``,
-    ``lowest_accuracy`` and how many of ``n_budgets`` budgets are ``kept`` are of ``clients``, those
-    with enough people. All other clients are in ``too_small``.
+    ``accuracy``, the share ``selected`` and ``all_rows`` (the largest difference of group rates,
+    with its interval) are measured on all rows together. ``median``, ``largest``,
+    ``lowest_accuracy`` and the number of budgets ``kept`` (of ``n_budgets``) are computed over
+    ``clients`` with enough people. ``too_small`` are the other clients.
     """
 
     all_rows: float | None = None
@@ -46,12 +46,12 @@ class Judged:
 
     @property
     def keeps(self) -> str:
-        """How many budgets decisions keep, such as ``5/6``."""
+        """Number of budgets that decisions meet, such as ``5/6``."""
         return f"{self.kept}/{self.n_budgets}" if self.n_budgets else "–"
 
 
 def judge(result: "Result") -> Judged:
-    """Return how a result compares with others; if no client has enough people, by all clients."""
+    """Summarise a result for comparison; use all clients if none has enough people."""
     part, together = result.judged_part, result.overall
     enough = [name for name, who in result.clients.items() if has_enough(who, part)]
     clients = enough or list(result.clients)
@@ -83,7 +83,7 @@ def judge(result: "Result") -> Judged:
 
 
 def has_enough(client: "ClientResult", part: "PartName") -> bool:
-    """Return whether two groups or more are compared, each with enough people."""
+    """Return whether at least two groups are compared and each has enough people."""
     entries = client.part(part).disparities
     sizes = [group.rows for entry in entries for group in entry.groups if group.is_compared]
     measured = all(entry.value is not None for entry in entries)
@@ -91,7 +91,7 @@ def has_enough(client: "ClientResult", part: "PartName") -> bool:
 
 
 def largest_difference(client: "ClientResult", part: "PartName") -> Disparity | None:
-    """Return a client's largest difference of group rates; ratios are not comparable."""
+    """Return a client's largest difference of group rates, ignoring ratios."""
     found = [e for e in client.part(part).disparities if not e.is_ratio and e.value is not None]
     return max(found, key=lambda entry: entry.value or 0.0, default=None)
 
@@ -103,9 +103,9 @@ def largest_difference(client: "ClientResult", part: "PartName") -> Disparity | 
 class SweepPoint:
     """One run of a sweep.
 
-    Its budget is ``budget``, or ``relative``: a share of the disparity without budgets. A point is
-    ``degenerate`` if its model selects nearly nobody, nearly everybody, or fewer than half as many
-    rows as without budgets.
+    The budget is either ``budget`` or ``relative``, a share of the disparity without budgets.
+    ``degenerate`` is True if the model selects nearly nobody, nearly everybody, or fewer than half
+    as many rows as without budgets.
     """
 
     budget: float | None = None
@@ -122,18 +122,18 @@ class SweepPoint:
 
     @property
     def value(self) -> float | None:
-        """The budget, in the terms of its sweep."""
+        """The budget, absolute or relative as in its sweep."""
         return self.budget if self.relative is None else self.relative
 
     @property
     def is_success(self) -> bool:
-        """Whether budgets are met by a model that selects neither nobody nor everybody."""
+        """Whether the model meets its budgets and is not degenerate."""
         return self.budgets_met and not self.degenerate
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A run for each budget, the loosest first."""
+    """One run for each budget, loosest budget first."""
 
     points: tuple[SweepPoint, ...]
 
@@ -143,7 +143,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class ClientRun:
-    """One client in one run; ``value`` is its largest difference of group rates."""
+    """Result of one client in one run; ``value`` is its largest difference of group rates."""
 
     accuracy: float | None = None
     value: float | None = None
@@ -152,10 +152,10 @@ class ClientRun:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodRun:
-    """One method with one seed; ``part`` is None for a run that failed.
+    """One method with one seed; ``part`` is None for a failed run.
 
-    ``still_moving`` states how much the last rounds changed in a run that stopped before it
-    converged.
+    ``still_moving`` describes the change in the last rounds of a run that stopped before
+    convergence.
     """
 
     folder: str
@@ -174,7 +174,7 @@ class MethodRun:
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """A mean, the ends of its interval, and the standard deviation, where there are several."""
+    """Mean over seeds; interval and standard deviation if there are several seeds."""
 
     mean: float | None = None
     low: float | None = None
@@ -184,7 +184,7 @@ class OverSeeds:
 
 @dataclass(frozen=True)
 class ClientOverSeeds:
-    """One client over all seeds of a method."""
+    """Results of one client over all seeds of a method."""
 
     accuracy: OverSeeds
     disparity: OverSeeds
@@ -192,11 +192,11 @@ class ClientOverSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSummary:
-    """One method over all its seeds.
+    """Results of one method over all its seeds.
 
-    ``all_rows`` is the difference over all rows together, ``accuracy`` and the share ``selected``
-    are of the same rows; ``median``, ``largest``, ``lowest_accuracy`` and the budgets ``kept`` are
-    of clients with enough people (`Judged`).
+    ``all_rows`` (the largest difference), ``accuracy`` and the share ``selected`` are measured on
+    all rows together. ``median``, ``largest``, ``lowest_accuracy`` and the number of budgets
+    ``kept`` are computed over clients with enough people (`Judged`).
     """
 
     method: str

@@ -16,9 +16,9 @@ VOTING_RULES: tuple[VotingRule, ...] = ("approval", "borda", "nash")
 
 @dataclass(frozen=True)
 class View:
-    """A model's results for one client, with intervals.
+    """Results of one model for one client, with intervals.
 
-    ``disparity`` is the largest of its differences, 0 where no two groups can be compared.
+    ``disparity`` is the client's largest difference, 0 if fewer than two groups can be compared.
     """
 
     accuracy: float
@@ -29,16 +29,16 @@ class View:
 
     @property
     def figures(self) -> Figures:
-        """The figures by which the client votes."""
+        """Accuracy and disparity, on which the client's vote depends."""
         return Figures(self.accuracy, self.disparity)
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A combination of budgets with the trained model's results for every client.
+    """A combination of budgets, and the results of its trained model for every client.
 
-    ``prices`` are the decreases of the objective per unit by which a budget is relaxed. An offer
-    is dominated if another one is at least as good for every client; it is not voted on.
+    ``prices`` are decreases of the objective per unit of a relaxed budget. An offer is dominated
+    if another offer is at least as good for every client; dominated offers are not voted on.
     """
 
     budgets: Mapping[ClientId, float]
@@ -51,7 +51,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Election:
-    """The winner by one rule, its position among the offers voted on; None where nobody wins."""
+    """Outcome of one voting rule; ``winner`` indexes the offers voted on, None if none wins."""
 
     rule: VotingRule
     winner: int | None
@@ -61,9 +61,9 @@ class Election:
 
 @dataclass(frozen=True)
 class Cost:
-    """The effect on every client of relaxing one client's budget by a step.
+    """Effect on every client of relaxing one client's budget by one step.
 
-    ``accuracy`` and ``loss`` are changes on the rows of the views; ``price`` comes from the
+    ``accuracy`` and ``loss`` are changes on the rows of the views. ``price`` is computed from the
     multipliers.
     """
 
@@ -77,11 +77,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Negotiation:
-    """All offers that were trained, every client's ballot, and the winner by each rule.
+    """All trained offers, the ballots of the clients, and the winner by each rule.
 
-    ``on_ballot`` are the positions of the offers voted on. ``alone`` is what each client has
-    without an agreement. ``agreed`` is the position of the offer that ``decided_by`` elects: the
-    requested rule, or approval where that has no winner.
+    ``on_ballot`` are the indices of the offers voted on. ``alone`` are the results of each client's
+    own model, used if there is no agreement. ``agreed`` is the index of the offer elected by the
+    rule ``decided_by``: the requested rule, or approval if that rule has no winner.
     """
 
     table: str
@@ -106,5 +106,5 @@ class Negotiation:
     command: str = ""
 
     def election(self, rule: VotingRule) -> Election:
-        """Return the election by one rule."""
+        """Return the outcome of one voting rule."""
         return next(one for one in self.elections if one.rule == rule)

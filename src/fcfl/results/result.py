@@ -1,6 +1,6 @@
-"""The dataclasses of ``result.json``: what a run or an audit found.
+"""The dataclasses of ``result.json``, which stores the result of a run or an audit.
 
-Every key of the file has the name of a field; `Result.overall` alone is called ``global`` there.
+Keys of the file are field names, except that `Result.overall` is stored as ``global``.
 """
 
 import math
@@ -36,13 +36,13 @@ Whom: TypeAlias = Literal["nobody", "everybody"]
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Rows of a client."""
+    """Number of training rows and held-out rows of a client."""
 
     train: int
     test: int
 
     def of(self, part: PartName) -> int:
-        """Return the rows of one part."""
+        """Return the number of rows of one part."""
         return self.train if part == "train" else self.test
 
 
@@ -55,13 +55,13 @@ class ClientResult:
     test: Part
 
     def part(self, name: PartName) -> Part:
-        """Return the result on training rows, or on those held out."""
+        """Return the result on training rows or on held-out rows."""
         return self.train if name == "train" else self.test
 
 
 @dataclass(frozen=True)
 class WorstClient:
-    """The client served worst; all None where no losses and labels are known."""
+    """The worst-served client; all fields are None if losses and labels are unknown."""
 
     name: ClientId | None
     train_loss: float | None
@@ -73,7 +73,7 @@ class WorstClient:
 
 @dataclass(frozen=True)
 class EvaluationCounts:
-    """Number of points each client evaluated, by what was requested."""
+    """Number of evaluations by each client, by requested quantity."""
 
     value: int = 0
     gradient: int = 0
@@ -82,24 +82,24 @@ class EvaluationCounts:
 
 @dataclass(frozen=True)
 class Exchanges:
-    """Requests that all clients answered, by phase of the run."""
+    """Number of exchanges with all clients, by phase of the run."""
 
     total: int = 0
     by_phase: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, by_phase: Mapping[str, int]) -> "Exchanges":
-        """Return the phases with their total."""
+        """Return the exchanges of the given phases with their total."""
         return cls(sum(by_phase.values()), dict(by_phase))
 
     def plus(self, other: "Exchanges") -> "Exchanges":
-        """Return the sum of both, phase by phase."""
+        """Add exchanges phase by phase."""
         return Exchanges.of(Counter(self.by_phase) + Counter(other.by_phase))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionLine:
-    """Held-out losses of one setting that was tried: the worst client's and the mean."""
+    """Held-out losses of one candidate setting: of the worst client, and the mean."""
 
     l2: float
     objective: Objective
@@ -111,7 +111,7 @@ class SelectionLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How ``l2`` and ``objective`` were chosen."""
+    """The chosen ``l2`` and ``objective``, with the losses of all candidates."""
 
     l2: float
     objective: Objective
@@ -122,7 +122,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Share:
-    """Accuracy on training rows, and the share of them that is selected."""
+    """Accuracy and selected share of training rows."""
 
     accuracy: float
     selected: float
@@ -130,7 +130,7 @@ class Share:
 
 @dataclass(frozen=True)
 class PriceStep:
-    """Accuracy and share selected of one of a run's models: overall, and for each client."""
+    """Accuracy and selected share of one model of a run: overall, and for each client."""
 
     accuracy: float
     selected: float
@@ -138,7 +138,7 @@ class PriceStep:
 
     @classmethod
     def of(cls, clients: Sequence[ClientId], confusion: Matrix) -> "PriceStep":
-        """Return the shares of counts: negatives, false and true, then positives, by client."""
+        """Compute shares from confusion counts, a row (tn, fp, fn, tp) for each client."""
         counts = np.vstack([confusion, confusion.sum(axis=0)])
         n = np.maximum(counts.sum(axis=1), 1e-300)
         accuracy = ((counts[:, 0] + counts[:, 3]) / n).tolist()
@@ -149,11 +149,11 @@ class PriceStep:
 
 @dataclass(frozen=True)
 class PriceOfBudgets:
-    """The cost of budgets, and of margins in addition.
+    """Cost of budgets and of margins, as accuracy on training rows.
 
-    ``lost`` is the accuracy lost in all. With a decision threshold P other than one half it weighs
-    a wrong decision by 2 (1 - P) for a row with label 1 and by 2 P for one with label 0: otherwise
-    selecting nobody would look cheap.
+    ``lost`` is the total accuracy lost. If the decision threshold P is not one half, wrong
+    decisions have weight 2 (1 - P) for rows with label 1 and 2 P for rows with label 0. Without
+    these weights, selecting nobody would appear cheap.
     """
 
     without_budgets: PriceStep
@@ -164,11 +164,11 @@ class PriceOfBudgets:
 
 @dataclass(frozen=True)
 class MarginSummary:
-    """The confidence that margins were made for, and where rows do not support it.
+    """The confidence of margins, and the clients with too few rows for it.
 
-    ``cut_to`` is the confidence that was reached within the limit on accuracy, None where it is
-    the one requested. ``rows_short`` is the factor by which each client's rows are too few, None
-    where no number of rows suffices.
+    ``cut_to`` is the confidence reached within the limit on accuracy, None if it equals the
+    requested ``confidence``. ``rows_short`` is the required number of rows of each such client,
+    as a multiple of its rows; None if no number of rows suffices.
     """
 
     confidence: float
@@ -179,7 +179,7 @@ class MarginSummary:
     def of(
         cls, confidence: float, reached: float, names: Sequence[ClientId], times: Vector
     ) -> "MarginSummary":
-        """Return the largest factor of each name above 1, the largest first; infinite is None."""
+        """Keep each client's largest factor in ``times`` if above 1, in descending order."""
         needed: dict[ClientId, float] = {}
         for name, factor in zip(names, times.tolist(), strict=True):
             if factor > 1.0:
@@ -191,12 +191,12 @@ class MarginSummary:
 
 @dataclass(frozen=True)
 class PoolingSummary:
-    """Which budgets are kept by estimates over clients, and which clients are outliers.
+    """Clients whose budgets apply to estimates pooled over clients, and outliers.
 
-    ``spread`` is the standard deviation between clients of each comparison, ``weights`` the least
-    weight of each client's own rows in its estimates. ``own_rows_decide`` are the clients whose own
-    rows can tell all their comparisons; of the others, ``exceed_on_own_rows`` exceed a budget by
-    their own training rows. ``odd`` contradict the other clients.
+    ``spread`` is the standard deviation of each comparison between clients. ``weights`` are the
+    smallest weights of each client's own rows in its estimates. ``own_rows_decide`` are the clients
+    with enough rows for all their comparisons. Of the other clients, ``exceed_on_own_rows`` exceed
+    a budget on their own training rows. ``odd`` are the outliers among clients.
     """
 
     spread: Mapping[str, float]
@@ -208,30 +208,30 @@ class PoolingSummary:
 
 @dataclass(frozen=True)
 class Start:
-    """A start of training, and the clients' training losses where training ended from there."""
+    """A starting point of training, and the clients' training losses at the end of its training."""
 
     start: str
     worst_loss: float | None
     mean_loss: float | None
 
 
-# The rule of the project's contract: with 20 rows of a label, selecting none of them by chance has
-# a probability below .01 for any model that finds a fourth of them (.75 ** 20 = .003).
-MIN_LABELLED = 20  # rows with the label in question
-FEW, FEW_SHARE = 5.0, 0.1  # selected rows, and their share of the labelled ones, that are too few
-MAX_DEGENERATE = 3  # clients that a sentence names
+# A model with a recall of at least one fourth selects none of 20 rows with a label with probability
+# below .01 (.75 ** 20 = .003).
+MIN_LABELLED = 20  # fewest rows with the label
+FEW, FEW_SHARE = 5.0, 0.1  # largest degenerate count, and its share of the rows with the label
+MAX_DEGENERATE = 3  # clients named in a sentence
 
 
 def degenerate_side(
     selected: float, positives: float, n_rows: float, noise: float = 0.0
 ) -> Whom | None:
-    """Return whom a model selects, where that is nearly nobody or nearly everybody.
+    """Return whether a model selects nearly nobody or nearly everybody, None if neither.
 
-    1. "nobody": at least 20 rows have label 1, and at most 5 rows, or a tenth as many as have the
-       label, are selected.
-    2. "everybody": the same of label 0 and of the rows that are not selected.
+    1. "nobody": at least 20 rows have label 1, and the number of selected rows is at most 5 or at
+       most a tenth of the rows with label 1.
+    2. "everybody": the same condition with label 0 and the rows that are not selected.
 
-    Counts that may be off by ``noise`` must be beyond these limits by as much.
+    If counts have errors up to ``noise``, the conditions must hold for all counts within them.
     """
 
     def is_side(decided: float, labelled: float) -> bool:
@@ -244,9 +244,9 @@ def degenerate_side(
 
 @dataclass(frozen=True)
 class DegenerateRows:
-    """Training rows of which nearly nobody or nearly everybody is selected.
+    """Counts of training rows of which nearly none or nearly all are selected.
 
-    ``client`` is None for all clients' rows together.
+    ``client`` is None for the rows of all clients together.
     """
 
     client: ClientId | None
@@ -258,10 +258,11 @@ class DegenerateRows:
 
 @dataclass(frozen=True)
 class Degenerate:
-    """A model that selects nearly nobody or nearly everybody: it keeps any budget and is useless.
+    """A model that selects nearly nobody or nearly everybody: it meets any budget but is useless.
 
-    ``threshold`` is the one it was trained at. At ``advised_threshold`` the same scores select
-    ``would_select`` of these rows, about as many as have label 1; None if no threshold does.
+    ``threshold`` is the decision threshold of training. At ``advised_threshold`` the same scores
+    select ``would_select`` of these rows, about as many as have label 1. Both are None if the
+    search found no such threshold.
     """
 
     rows: tuple[DegenerateRows, ...]
@@ -271,18 +272,18 @@ class Degenerate:
 
     @property
     def positives(self) -> int:
-        """The rows with label 1 among those in question."""
+        """Number of these rows with label 1."""
         return sum(one.positives for one in self.rows)
 
     @property
     def headline(self) -> str:
-        """State who is selected, as a clause without counts."""
+        """Describe the failure as a clause without counts."""
         sides = dict.fromkeys(one.whom for one in self.rows)
         return f"the model selects nearly {' or nearly '.join(sides)}"
 
     @property
     def counts(self) -> str:
-        """Return the counts of a few clients, as a sentence."""
+        """The counts of the first clients, as a sentence."""
         listed = [
             f"{one.selected:,} of {one.rows:,} training rows at "
             f"{'all clients together' if one.client is None else one.client} "
@@ -293,12 +294,12 @@ class Degenerate:
 
     @property
     def in_python(self) -> str:
-        """Return the sentences of a warning in Python."""
+        """The text of a warning in Python."""
         headline = f"{self.headline[0].upper()}{self.headline[1:]}"
         return f"{headline}. {self.counts} {self.way_out('threshold=')}"
 
     def way_out(self, option: str) -> str:
-        """State what to do; ``option`` is how a threshold is given: ``--threshold`` and a space."""
+        """Return advice; ``option`` is the prefix of a threshold, such as ``threshold=``."""
         if self.advised_threshold is None or self.would_select is None:
             return (
                 "Such a model keeps budgets on equal rates and is of no use. Try another decision "
@@ -313,7 +314,7 @@ class Degenerate:
 
 @dataclass(frozen=True)
 class AuditSection:
-    """Confidence of the intervals, groups that are too small, and the gate of an audit."""
+    """Options and statement of an audit, and the sentences of failures at its gate."""
 
     confidence: float
     simultaneous: Simultaneous
@@ -325,7 +326,7 @@ class AuditSection:
 
 @dataclass(frozen=True)
 class DataSource:
-    """The table, and checksums of its rows and of the policy."""
+    """Name of the table, and checksums of its rows and of the policy."""
 
     table: str
     sha256: str
@@ -334,7 +335,7 @@ class DataSource:
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """Bound on what one client's reports disclose about a row."""
+    """Differential privacy of one client's reports with respect to one row."""
 
     epsilon: float
     delta: float
@@ -342,7 +343,7 @@ class PrivacyLoss:
 
 @dataclass(frozen=True)
 class Privacy:
-    """The privacy loss of each client, and what it does not cover."""
+    """Privacy loss of each client, and the released values that it does not cover."""
 
     clients: Mapping[ClientId, PrivacyLoss]
     neighbours: str
@@ -351,7 +352,7 @@ class Privacy:
 
 @dataclass(frozen=True)
 class SiteDeployment:
-    """A site's conditions and traffic: messages, bytes each way, its slowest response."""
+    """Limits and traffic of one site: messages, bytes each way, slowest response in seconds."""
 
     policy_sha256: str | None
     min_group_rows: float
@@ -365,7 +366,7 @@ class SiteDeployment:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Traffic of a run over sites that keep their rows."""
+    """Traffic of a deployed run, in total and by site."""
 
     budgets_met: bool
     bytes_to_sites: int
@@ -374,7 +375,7 @@ class Deployment:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that computed a result."""
+    """Return the versions of Python and of the packages that compute a result."""
     packages = ("numpy", "scipy", "pandas")
     python = platform.python_version()
     return {"fcfl": __version__, "python": python} | {name: version(name) for name in packages}
@@ -383,17 +384,17 @@ def versions() -> dict[str, str]:
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The content of ``result.json``.
 
-    ``settings`` are the run's options by name. Methods with multipliers give ``prices``, most
-    expensive first, and ``worst_clients``, the clients whose weights are positive. ``sweep`` is
-    given only in the folder of a sweep.
+    ``settings`` are the run's options by name. Methods with multipliers set ``prices``, most
+    expensive budget first, and ``worst_clients``, the clients with positive weights in the loss.
+    ``sweep`` is set only in the folder of a sweep.
 
-    Rows are selected from a probability of ``threshold`` on, None for an audit; ``thresholds`` are
-    given where decisions are by client and group. ``degenerate`` is given if the model selects
-    nearly nobody or nearly everybody.
+    Rows with a probability of at least ``threshold`` are selected; it is None for an audit.
+    ``thresholds`` are set if decisions depend on client and group. ``degenerate`` is set if the
+    model selects nearly nobody or nearly everybody.
 
-    ``exceeded`` is by how much decisions on training rows exceed what they must keep, by name:
-    budgets on the own rows of clients whose rows can tell, estimates over clients for the others,
-    and limits on rate shifts.
+    ``exceeded`` maps the names of exceeded constraints to the excess on training rows: budgets of
+    clients with enough rows, estimates over all clients for other clients, and limits on rate
+    shifts.
     """
 
     method: str
@@ -439,7 +440,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        """Return the same as a table, for notebooks."""
+        """Return the same content as an HTML table, for notebooks."""
         from .summary import as_html
 
         return as_html(self)
@@ -450,22 +451,22 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def chosen_threshold(self) -> float | None:
-        """The decision threshold, None where it is the usual one half or not known."""
+        """The decision threshold, None if it is one half or unknown."""
         return None if self.threshold == HALF else self.threshold
 
     @property
     def n_rounds(self) -> int:
-        """Rounds of all stages."""
+        """Total number of rounds."""
         return sum(self.rounds.values())
 
     @property
     def judged_part(self) -> PartName:
-        """The held-out rows, or the training rows where nothing was held out."""
+        """The part that verdicts refer to: held-out rows if there are any, else training rows."""
         return "test" if any(who.rows.test for who in self.clients.values()) else "train"
 
     @property
     def name_of_all(self) -> str:
-        """The name of all rows together: one that no client has."""
+        """The label of all rows together, different from all client names."""
         name = "all rows"
         while name in self.clients:
             name += " together"
@@ -473,24 +474,24 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def everybody(self) -> Mapping[str, ClientResult]:
-        """All clients, and all rows together where there are several clients."""
+        """All clients, followed by all rows together if there are several clients."""
         together = {self.name_of_all: self.overall} if len(self.clients) > 1 else {}
         return {**self.clients, **together}
 
     def training_disparities(self) -> Iterator[tuple[ClientId | None, Disparity]]:
-        """Yield every disparity on training rows with its client, None for all rows together."""
+        """Yield (client, disparity) of training rows; the client is None for all rows together."""
         for name, client in (*self.clients.items(), (None, self.overall)):
             for entry in client.train.disparities:
                 yield name, entry
 
 
 def objective_name(setting: str | float | None) -> Objective | None:
-    """Return what is minimised over clients; an infinite temperature is the mean."""
+    """Return the objective over clients; an infinite temperature is the mean."""
     if setting is None or setting in ("max", "mean"):
         return setting  # type: ignore[return-value]
     return "mean" if math.isinf(float(setting)) else float(setting)
 
 
 def objective_setting(objective: Objective) -> float | Literal["max"]:
-    """Return the same as a temperature that a method takes."""
+    """Return the objective as a temperature, or "max"."""
     return math.inf if objective == "mean" else objective

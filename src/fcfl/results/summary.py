@@ -1,12 +1,12 @@
-"""A result in a few lines of text, and as a table for notebooks."""
+"""Format a result as a few lines of text, and as an HTML table for notebooks."""
 
 from collections.abc import Iterator
 
 from .findings import findings_of, warnings_of
 from .result import ClientResult, PartName, Result
 
-MAX_LINES = 8  # of clients and their disparities, in text
-MAX_ROWS = 40  # in a notebook
+MAX_LINES = 8  # disparities shown in text
+MAX_ROWS = 40  # disparities shown in a notebook
 MAX_NAME = 30  # characters of a client's name
 _HEADINGS = ("client", "rows", "selected", "accuracy", "disparity", "value", "budget", "verdict")
 _TEMPLATE = """\
@@ -32,12 +32,12 @@ def as_text(result: Result) -> str:
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         for line in shown
     ]
-    every = [_head(result), *_findings(result), *table, f"  {_more(len(lines) - MAX_LINES)}"]
-    return "\n".join(line.rstrip() for line in every if line.strip())
+    text = [_head(result), *_findings(result), *table, f"  {_more(len(lines) - MAX_LINES)}"]
+    return "\n".join(line.rstrip() for line in text if line.strip())
 
 
 def as_html(result: Result) -> str:
-    """Return the same as a table; every cell is escaped."""
+    """Return the heading, findings and disparities as HTML; every cell is escaped."""
     from jinja2 import Environment, StrictUndefined
 
     lines = list(_lines(result))
@@ -69,7 +69,7 @@ def _findings(result: Result) -> list[str]:
 
 
 def _lines(result: Result) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each disparity, the clients in their order and all rows together last."""
+    """Yield the cells of each disparity: clients in order, then all rows together."""
     for name, who in result.everybody.items():
         yield from _lines_of(name, who, result.judged_part)
 
