@@ -21,7 +21,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
@@ -146,19 +146,11 @@ def _read(path: Path, columns: Columns, declared: Declared) -> Frame:
     numbers = [column.name for column in declared.schema.columns if column.kind == "number"]
     named = [*columns.names, *(column.name for column in declared.schema.columns)]
     wanted = [name for name in dict.fromkeys(named) if name != SITE]
-    ending, decimal = path.name.lower(), "."
     try:
-        if ending.endswith(".parquet"):
-            frame = _parquet(path, wanted)
-        elif ending.endswith((".csv", ".csv.gz")):
-            with TextIOWrapper(open_bytes(path), "utf-8-sig", errors="replace", newline="") as file:
-                separator = separator_of(file.readline())
-                file.seek(0)
-                rows = csv_rows(path, file, separator, one_line=True)
-                header = [name.strip() for name in next(rows, [])]
-                _check_header(path, header, wanted)
-                frame = pd.DataFrame(list(rows), columns=header, dtype=object)[wanted]
-            decimal = "," if separator == ";" else "."
+        if path.name.lower().endswith(".parquet"):
+            frame, decimal = _parquet(path, wanted), "."
+        elif path.name.lower().endswith((".csv", ".csv.gz")):
+            frame, decimal = _csv(path, wanted)
         else:
             raise DataError(
                 f"The file {str(path)!r} must end in .csv, .csv.gz or .parquet to be read "
@@ -172,20 +164,31 @@ def _read(path: Path, columns: Columns, declared: Declared) -> Frame:
     return frame.assign(**{name: _numbers(frame[name], decimal) for name in numbers})
 
 
+def _csv(path: Path, names: Sequence[str]) -> tuple[Frame, str]:
+    """Return each cell as it stands, and the decimal mark."""
+    with TextIOWrapper(open_bytes(path), "utf-8-sig", errors="replace", newline="") as file:
+        separator = separator_of(file.readline())
+        file.seek(0)
+        rows = csv_rows(path, file, separator, one_line=True)
+        header = [name.strip() for name in next(rows, [])]
+        _check_header(path, header, names)
+        frame = pd.DataFrame(list(rows), columns=header, dtype=object)[list(names)]
+    return frame, "," if separator == ";" else "."
+
+
 def _parquet(path: Path, names: Sequence[str]) -> Frame:
     """Return each cell's text; the types are declared by the file."""
     from pyarrow import parquet
 
     _check_header(path, parquet.read_schema(path).names, names)
-    table = parquet.read_table(path, columns=list(names))
-    cells = {
-        name: ["" if value is None else text_of(value) for value in table.column(name).to_pylist()]
-        for name in names
-    }
-    return pd.DataFrame(cells, dtype=object)
+    table = parquet.read_table(path, columns=list(names)).to_pydict()
+    return pd.DataFrame(
+        {name: ["" if v is None else text_of(v) for v in table[name]] for name in names},
+        dtype=object,
+    )
 
 
-def _check_header(path: Path, header: Sequence[str], names: Collection[str]) -> None:
+def _check_header(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
     check_columns(pd.DataFrame(columns=list(header)), names)
     twice = [name for name in names if list(header).count(name) > 1]
     if twice:

@@ -554,24 +554,25 @@ def unsure_budgets(method: Private, state: PrivateState) -> list[str]:
     owners, notes = np.array([row.client for row in constraints.rows], dtype=object), []
     for place, client in enumerate(state.problem.clients):
         rows = np.flatnonzero(owners == client)
-        if not rows.size:
-            continue
         chance, is_held = float(chances[rows].prod()), bool(usable[rows].all())
         if is_held and chance >= SURE:
             continue
         worst = min(rows, key=lambda i: (usable[i], chances[i]))
         few = method.least_rows / float(state.group_counts[place].min())
         factor, n_rows = max(float(needed[worst]), few), float(state.n_rows[place])
-        row = constraints.rows[worst]
-        kept = f"the chance that its training rows keep it is {np.floor(100 * chance) / 100:.2f}"
-        said = f"is held, but not for sure: {kept}" if is_held else "is not held"
+        row, wanted = constraints.rows[worst], 1.2 * factor * n_rows
+        said = "is not held"
+        if is_held:
+            kept = (
+                f"the chance that its training rows keep it is {np.floor(100 * chance) / 100:.2f}"
+            )
+            said = f"is held, but not for sure: {kept}"
         if factor <= 1:
             way_out = "It is not the noise alone: more rounds may help, or a larger budget."
-        elif factor * n_rows > ANY_GROUP:
+        elif wanted > ANY_GROUP:
             way_out = "A larger budget would do, no number of rows."
         else:
-            wanted = float(f"{1.2 * factor * n_rows:.2g}")
-            way_out = f"About {wanted:.0f} rows with the same groups would do."
+            way_out = f"About {float(f'{wanted:.2g}'):.0f} rows with the same groups would do."
         notes.append(
             f"Client {client!r} has about {n_rows:.0f} rows: at epsilon {method.epsilon:g} its "
             f"difference of rates is known up to {noise[worst]:.2g} ({row.attribute}), so that its "

@@ -4,17 +4,16 @@ Clients receive no request except for the method's noisy releases. The result is
 last releases, which are noisy counts of decisions. Its intervals include the noise.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fcfl._types import ClientId, RateId, Report, Vector
+from fcfl._types import RateId, Report, Vector
 from fcfl.client.counts import Counts
 from fcfl.errors import DataError
 from fcfl.methods.private import (
     ANY_GROUP,
-    Private,
     PrivateState,
     evaluated_rows,
     held_rows,
@@ -66,6 +65,7 @@ def solve_privately(run: Run, first: Vector) -> tuple[Solved, Evaluations]:
     evaluations, kept = _evaluations(run, state), held_rows(run.method, state)
     hard = np.concatenate([evaluations.reports[client].rates for client in problem.clients])
     held = problem.constraints.take(np.flatnonzero(kept))
+    loss = PrivacyLoss(run.method.epsilon, run.method.delta)
     solved = Solved(
         run=run,
         params=state.params,
@@ -74,15 +74,9 @@ def solve_privately(run: Run, first: Vector) -> tuple[Solved, Evaluations]:
         notes=notes,
         rules=run.setup.rules,
         exceeded=exceeded_by(held, hard, 0.0),
-        privacy=_privacy_of(run.method, evaluations.train),
+        privacy=Privacy(dict.fromkeys(evaluations.train, loss), NEIGHBOURS, NOT_COVERED),
     )
     return solved, evaluations
-
-
-def _privacy_of(method: Private, clients: Iterable[ClientId]) -> Privacy:
-    """Return the bound on each client's privacy loss, and what the bound does not cover."""
-    loss = PrivacyLoss(method.epsilon, method.delta)
-    return Privacy(dict.fromkeys(clients, loss), NEIGHBOURS, NOT_COVERED)
 
 
 def _problem(run: Run) -> Problem:
