@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from fcfl.sites.site import reply_to as reply_to
     from fcfl.sites.transport import Reply as Reply
     from fcfl.sites.transport import Transport as Transport
+    from fcfl.training.train import Trained as Trained
     from fcfl.training.train import train as train
-    from fcfl.training.trained import Trained as Trained
 
 _HOME = {
     "fcfl._types": (
@@ -90,9 +90,8 @@ _HOME = {
     "fcfl.problem": ("Evaluation", "Problem", "evaluate_point"),
     "fcfl.methods.sqp.sqp": ("SQP",),
     "fcfl.methods.two_stage": ("TwoStage",),
-    "fcfl.training.train": ("train",),
+    "fcfl.training.train": ("Trained", "train"),
     "fcfl.federation.session": ("Session",),
-    "fcfl.training.trained": ("Trained",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -41,8 +41,7 @@ from fcfl.models.torch_module import (
     write_module,
 )
 from fcfl.rules import Rule
-from fcfl.training.train import train
-from fcfl.training.trained import Trained
+from fcfl.training.train import Trained, train
 
 __all__ = [
     "TorchClient",

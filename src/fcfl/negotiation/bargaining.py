@@ -20,8 +20,7 @@ from fcfl.results.evaluations import row_sections
 from fcfl.results.negotiation import Offer, View
 from fcfl.results.result import ClientResult, PartName
 from fcfl.rules import Difference
-from fcfl.training.train import train
-from fcfl.training.trained import Trained
+from fcfl.training.train import Trained, train
 
 T = TypeVar("T")
 

@@ -18,8 +18,7 @@ from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
 from fcfl.training.choose import open_settings
 from fcfl.training.run import Run
-from fcfl.training.train import train
-from fcfl.training.trained import Trained
+from fcfl.training.train import Trained, train
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"

@@ -12,8 +12,9 @@
    (`methods.decisions`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,6 @@ from fcfl.training.choose import (
 )
 from fcfl.training.margins import RUNGS, Enforced, Tightened
 from fcfl.training.run import Run, Stage
-from fcfl.training.trained import Fitted
 
 FREE_TOLERANCE = 1e-3  # KKT residual of the fit without budgets
 # KKT residual of a tightened fit, and the violation that remains for the projection. With 2.5e-3
@@ -71,6 +71,32 @@ class Demands:
         if self.max_rate_shift is not None:
             return self.max_rate_shift if self.max_rate_shift < 1.0 else None
         return margins.MAX_RATE_SHIFT if self.confidence > 0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """Result of the fits of a run.
+
+    ``turns`` are all fits, from the one without budgets to the projection. ``starts`` has the
+    losses reached from each starting point. ``state`` is the final state of the fit that returned
+    ``params``.
+
+    ``exceeded`` maps names of budgets and rate limits to the excess of decisions on training rows.
+    With pooling, a client is judged by its own rows if they suffice, otherwise by its estimate.
+    """
+
+    params: Vector
+    state: Any
+    turns: tuple[Stage, ...]
+    notes: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    selection: results.Selection | None = None
+    starts: tuple[results.Start, ...] = ()
+    exceeded: Mapping[str, float] = field(default_factory=dict)
+    price: results.PriceOfBudgets | None = None
+    margins: results.MarginSummary | None = None
+    pooling: results.PoolingSummary | None = None
+    privacy: results.Privacy | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
