@@ -1,13 +1,13 @@
-"""The tree of errors.
+"""The hierarchy of exceptions.
 
 FCFLError
-├── DataError (also a ValueError)   a table, column or built-in set cannot be used
-│   └── ManyClients                 a column names so many clients that it may be the wrong one
+├── DataError (also a ValueError)   a table, column or built-in data set cannot be used
+│   └── ManyClients                 the client column may be the wrong one: too many clients
 ├── ReportError                     a reply is not a valid report, or not from a client of the run
 ├── AbsentClientError               a client did not reply and its last report is too old
-├── CheckpointError                 a checkpoint is torn, missing or of another run
+├── CheckpointError                 a checkpoint is damaged, missing or belongs to another run
 ├── MethodError                     a method returned an invalid state or request
-├── Interrupted                     a run was stopped from outside and can be resumed
+├── Interrupted                     a run was interrupted and can be resumed
 └── SolverError                     an inner solver failed on a problem that has a solution
 
 Bad arguments raise ``ValueError`` or ``TypeError``.
@@ -15,7 +15,7 @@ Bad arguments raise ``ValueError`` or ``TypeError``.
 
 
 class FCFLError(Exception):
-    """Base of the errors of this package."""
+    """Base class of this package's exceptions."""
 
 
 class DataError(FCFLError, ValueError):
@@ -23,12 +23,12 @@ class DataError(FCFLError, ValueError):
 
 
 class ManyClients(DataError):
-    """There are so many clients, ``count``, that the column may be the wrong one."""
+    """The client column has so many values, ``count``, that it may be the wrong column."""
 
     def __init__(self, what: str, count: int) -> None:
         super().__init__(
-            f"{what}. If each of them is a client, use `--max-clients {count}`; otherwise name "
-            "another column as `--client`."
+            f"{what}. If each of them is a client, use `--max-clients {count}`. Otherwise choose "
+            "another column with `--client`."
         )
         self.what, self.count = what, count
 
@@ -42,7 +42,7 @@ class AbsentClientError(FCFLError):
 
 
 class CheckpointError(FCFLError):
-    """A checkpoint is torn, missing or belongs to another run."""
+    """A checkpoint is damaged, missing or belongs to another run."""
 
 
 class MethodError(FCFLError):
@@ -54,4 +54,4 @@ class SolverError(FCFLError):
 
 
 class Interrupted(FCFLError):
-    """A run was stopped from outside; its state is in its checkpoint."""
+    """A run was interrupted; its checkpoint has the last state."""

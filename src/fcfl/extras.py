@@ -1,6 +1,7 @@
-"""Extras of some baselines: what they request beyond losses and rates.
+"""Extras of some baselines: quantities that they request in addition to losses and rates.
 
-Sites over a network answer `LocalTraining` only; `DisclosedRows` would send rows.
+Sites support `LocalTraining` but not `DisclosedRows`, which would send rows; see
+``fcfl.sites.messages.EXTRAS``.
 """
 
 import hashlib
@@ -16,17 +17,17 @@ from fcfl._types import ClientId, Extra, Matrix, Point, Vector, client_seed
 
 Items: TypeAlias = NDArray[np.intp]
 
-MIN_BATCH_ROWS = 32  # the change of the parameters by a batch of one row is that row
+MIN_BATCH_ROWS = 32  # a step on a batch of one row would disclose the row
 
 
 @dataclass(frozen=True)
 class LocalTraining(Extra):
-    """Gradient steps a client takes on its own rows, from the point it is asked about.
+    """Gradient steps of a client on its own rows, starting from the parameters of the point.
 
-    An epoch visits all rows once, in batches of at least ``batch_rows`` (0: all rows at once), as
-    many and as equal in size as that allows; see `split_batches`. A client that merges identical
-    rows counts distinct ones. ``l2`` is the weight of ``|params|**2 / 2`` in the loss. The answer
-    is ``local_params``, where the client ends.
+    An epoch visits all rows once, in as many batches of at least ``batch_rows`` as possible (0: all
+    rows at once), of nearly equal sizes; see `split_batches`. A client that merges identical rows
+    counts distinct rows. ``l2`` is the weight of ``|params|**2 / 2`` in the loss. The result is
+    ``local_params``, the parameters after the last epoch.
     """
 
     epochs: int
@@ -38,7 +39,7 @@ class LocalTraining(Extra):
         check_batch_rows(self.batch_rows)
 
     def answer(self, rows: Any, point: Point) -> dict[str, Matrix]:
-        """Return the client's last parameters."""
+        """Return the client's parameters after the last epoch."""
         return {"local_params": rows.train_locally(point.params, self)}
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
@@ -48,23 +49,23 @@ class LocalTraining(Extra):
 
 @dataclass(frozen=True)
 class DisclosedRows(Extra):
-    """``rows``: the features of ``counts[client]`` of the client's training rows, at random.
+    """Features of ``counts[client]`` training rows of each client, drawn at random.
 
-    They depend on the seed and on the client's name, not on who else takes part.
+    The draw depends on the seed and the client's name only. The result is named ``rows``.
     """
 
     counts: Mapping[ClientId, int]
     seed: int = 0
 
     def answer(self, rows: Any, point: Point) -> dict[str, Matrix]:
-        """Return the rows, dense."""
+        """Return the rows as a dense array."""
         X = rows.original_features
         random = np.random.default_rng(client_seed(self.seed, rows.name))
         chosen = X[np.sort(random.permutation(X.shape[0])[: self.counts[rows.name]])]
         return {"rows": chosen.toarray() if sparse.issparse(chosen) else np.asarray(chosen)}
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """Return any number of rows and features: the server has neither beforehand."""
+        """Return a shape of any size, since the server does not have the numbers in advance."""
         return {"rows": (-1, -1)}
 
 
@@ -89,9 +90,9 @@ def train_locally(
     .. math:: \theta \leftarrow \theta - \eta \Big(\frac{\sum_{i \in b} w_i \nabla \ell_i(\theta)}
               {\sum_{i \in b} c_i} + \lambda \theta\Big)
 
-    for one batch b after another. ``row_counts`` has the rows :math:`c_i` that each item stands
-    for; ``summed_gradient`` returns the numerator for the items named, or for all. ``own_seed``
-    returns the client's own seed (`seed_of_rows`). The result depends on nothing but the arguments.
+    for each batch b in turn. ``row_counts`` has the number of rows :math:`c_i` of each item.
+    ``summed_gradient`` returns the numerator for the given items, or for all items if None.
+    ``own_seed`` returns the client's own seed (`seed_of_rows`). The result is deterministic.
     """
     params = start
     batches = split_batches(row_counts.size, training.batch_rows, own_seed)
@@ -109,11 +110,11 @@ def split_batches(
 ) -> Sequence[Items | None]:
     """Split items at random into batches of at least ``batch_rows``; None stands for all items.
 
-    1. Sizes differ by at most one, and none is below `MIN_BATCH_ROWS`. A client with fewer than
-       twice as many items as a batch needs takes all of them at once.
-    2. The split is a function of the client's own seed and of the number of batches. It is the
-       same in every epoch and every request: repeated requests average nothing out, and two batch
-       sizes give either the same batches or unrelated ones.
+    1. Sizes differ by at most one and are at least `MIN_BATCH_ROWS`. A client with too few items
+       for two batches has one batch of all items.
+    2. The split depends only on the client's own seed and the number of batches. It is the same in
+       every epoch and every request, so that a server cannot compare different splits: two batch
+       sizes give either the same batches or independent ones.
     """
     n_batches = n_items // max(batch_rows, MIN_BATCH_ROWS) if batch_rows else 1
     if n_batches <= 1:
@@ -123,9 +124,9 @@ def split_batches(
 
 
 def seed_of_rows(content: Iterable[NDArray[Any]]) -> int:
-    """Return a seed that only a holder of the rows can compute: a hash of their content.
+    """Return a hash of the rows' content as a random seed, which only their holder can compute.
 
-    It is the same wherever the client runs, so that a run over sites equals one in process.
+    The seed does not depend on the machine, so that runs over sites and in-process runs are equal.
     """
     digest = hashlib.sha256()
     for part in content:

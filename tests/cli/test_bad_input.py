@@ -173,10 +173,10 @@ def test_options_that_would_be_ignored_are_rejected(tmp_path, arguments, sentenc
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").write_text("mine")
     for out, sentence in {
-        tmp_path / "file": "' is a file; `--out` needs a folder.",
+        tmp_path / "file": "`--out` must be a folder",
         tmp_path / "file" / "run": "': Not a directory.",
     }.items():
-        assert only_error(train_on(tmp_path, stays(), "--out", out)).endswith(sentence)
+        assert sentence in only_error(train_on(tmp_path, stays(), "--out", out))
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -89,7 +89,7 @@ def test_a_negotiation_that_is_stopped_continues_to_the_same_end(negotiated, mon
     n_models = 1 + 3 * (1 + len(whole.budgets)) + len(whole.offers)
     assert len(trained) == n_models + 1  # the one that was stopped is trained again, no other
     other = fcfl("negotiate", folder / "stays.csv", *options, "--resume", "--l2", "0.02")
-    assert "holds a run with other settings (l2 0.01 there, 0.02 here)" in only_error(other)
+    assert "holds a run with other settings (l2 is 0.01, got 0.02)" in only_error(other)
 
 
 def test_preferences_stay_out_of_every_file(negotiated):

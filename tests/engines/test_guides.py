@@ -178,7 +178,7 @@ def train_as_told(server):
         process.stdout.close()
         process.stderr.close()
     assert stopped and "The run was stopped" in error and error.count("\n") == 1
-    assert "There is nothing to resume" not in said(fcfl(*words_of(go_on, server)), 3)
+    assert "has no run to resume" not in said(fcfl(*words_of(go_on, server)), 3)
 
 
 @pytest.mark.deployment

@@ -110,7 +110,7 @@ def test_several_files_are_not_clients_of_a_private_run(table, tmp_path):
         written(stays(), folder / f"{name}.csv")
     columns = ("--label", "died", "--sensitive", "race", "--schema", tmp_path / "schema.toml")
     said = only_error(fcfl("train", folder, *columns, *PRIVACY))
-    assert "takes a table in one file" in said and "2 files" in said
+    assert "`privacy` requires a table in one file" in said and "2 files" in said
 
 
 @pytest.mark.parametrize("command", ["train", "data", "compare"])

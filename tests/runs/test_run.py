@@ -375,7 +375,7 @@ def test_a_new_run_forgets_the_checkpoints_of_the_old_one(tmp_path):
 def test_another_method_with_its_rounds_is_not_resumed(tmp_path):
     run_on(tmp_path, rounds=(5, 5))
     other = Experiment(str(tmp_path / "stays.csv"), **TABLE, method="fedavg", rounds=(5,))
-    with pytest.raises(FCFLError, match="method 'two-stage' there, 'fedavg' here"):
+    with pytest.raises(FCFLError, match="method is 'two-stage', got 'fedavg'"):
         run_experiment(other, tmp_path / "run", resume=True)
 
 

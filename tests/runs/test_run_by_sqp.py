@@ -165,7 +165,7 @@ def test_a_relative_sweep_shrinks_disparities(table, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [({"budget": 0.1}, "A sweep sets the budgets itself"), ({}, "at least one number")],
+    [({"budget": 0.1}, "`budget` and `ratio`"), ({}, "at least one number")],
 )
 def test_a_sweep_that_cannot_be_is_rejected(table, tmp_path, options, sentence):
     experiment = Experiment(table, **TABLE, **options)

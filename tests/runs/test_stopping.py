@@ -227,14 +227,14 @@ def test_resuming_with_other_settings_or_rows_is_rejected(tmp_path):
     assert fcfl(*command, "--budget", "0.05").exit_code in (0, 3)
     told = only_error(fcfl(*command, "--budget", "0.06", "--resume"))
     assert told.endswith(
-        "holds a run with other settings (budget 0.05 there, 0.06 here). Choose another `--out`, "
+        "holds a run with other settings (budget is 0.05, got 0.06). Choose another `--out`, "
         "or pass `--overwrite`."
     )
     changed = stays()
     changed.loc[0, "age"] += 1  # the same counts, so that only the rows tell
     written(changed, table)
     told = only_error(fcfl("train", "--resume", "--out", tmp_path / "run"))
-    assert f"rows differ from those of the run in {str(tmp_path / 'run')!r}" in told
+    assert f"The run in {str(tmp_path / 'run')!r}" in told
 
 
 def test_starting_again_over_an_unfinished_run_is_reported(tmp_path):
@@ -243,7 +243,7 @@ def test_starting_again_over_an_unfinished_run_is_reported(tmp_path):
         run_experiment(experiment, tmp_path / "run", on_round=stop_after(3))
     told = []
     run_experiment(experiment, tmp_path / "run", on_message=told.append)
-    assert any("starts again; `--resume` would continue it" in note for note in told)
+    assert any("`--resume` would continue it" in note for note in told)
 
 
 # --- a full disk ----------------------------------------------------------------------------------

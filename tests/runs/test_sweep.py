@@ -86,9 +86,7 @@ def test_a_sweep_is_not_resumed_with_other_rows(table, tmp_path):
     command = ("sweep", table, *COLUMNS, *SETTLED, "--budgets", "0.2,0.1", "--out", folder)
     assert fcfl(*command).exit_code == 0
     change_a_row(table)
-    assert f"rows differ from those of the run in {str(folder / 'budget-0.2')!r}" in only_error(
-        fcfl(*command, "--resume")
-    )
+    assert f"The run in {str(folder / 'budget-0.2')!r}" in only_error(fcfl(*command, "--resume"))
     (folder / "budget-0.2" / "rows.sha256").unlink()
     assert f"run in {str(folder / 'budget-0.1')!r}" in only_error(fcfl(*command, "--resume"))
 
@@ -101,9 +99,7 @@ def test_a_comparison_is_not_resumed_with_other_rows(finished, table, tmp_path):
     if not finished:
         (folder / "fedavg" / "result.json").unlink()
     change_a_row(table)
-    assert f"rows differ from those of the run in {str(folder / 'fedavg')!r}" in only_error(
-        fcfl(*command, "--resume")
-    )
+    assert f"The run in {str(folder / 'fedavg')!r}" in only_error(fcfl(*command, "--resume"))
 
 
 # --- stopped and gone on with ---------------------------------------------------------------------
@@ -143,7 +139,7 @@ def test_points_with_other_settings_are_rejected_or_overwritten(table, tmp_path,
     for more in ((), ("--resume",)):
         assert only_error(fcfl(*command, *other, *more)) == (
             f"The folder {str(folder / 'budget-0.2')!r} holds a run with other settings "
-            "(l2 0.01 there, 0.1 here). Choose another `--out`, or pass `--overwrite`."
+            "(l2 is 0.01, got 0.1). Choose another `--out`, or pass `--overwrite`."
         )
     assert {result_of(folder / p["folder"])["l2"] for p in points_of(folder)} == {0.01}
     with monkeypatch.context() as patched:
@@ -153,7 +149,7 @@ def test_points_with_other_settings_are_rejected_or_overwritten(table, tmp_path,
     assert fcfl(*command, *other, "--resume").exit_code == 0
     assert {result_of(folder / p["folder"])["l2"] for p in points_of(folder)} == {0.1}
     again = fcfl(*command, *SETTLED, "--overwrite")
-    assert again.exit_code == 0 and "starts again" not in again.stderr
+    assert again.exit_code == 0 and "Restarting" not in again.stderr
 
 
 def test_a_later_point_with_other_settings_is_rejected_before_the_first_is_trained(table, tmp_path):
@@ -176,7 +172,7 @@ def test_a_later_point_with_other_settings_is_rejected_before_the_first_is_train
         (("--budgets", "-1"), "`budget`"),
         (("--relative", "-1"), "`relative_budget`"),
         (("--budgets", ","), "`--budgets`"),
-        (("--budgets", "0.1,0.2,0.10"), "Two budgets are 0.1"),
+        (("--budgets", "0.1,0.2,0.10"), "`--budgets` must differ"),
         (("--budgets", "0.1", "--resume", "--overwrite"), "Give --resume or --overwrite, not both"),
     ],
 )

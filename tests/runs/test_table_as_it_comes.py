@@ -136,7 +136,7 @@ def test_many_files_are_not_called_a_column(tmp_path):
         written(rows.drop(columns="hospital"), tmp_path / f"{name}.csv")
     columns = ("--label", "died", "--sensitive", "race", "--max-clients", "2")
     said = only_error(fcfl("data", tmp_path, *columns))
-    assert said.startswith("There are 3 files, whose names are the clients. If each of them")
+    assert said.startswith("There are 3 files, one per client. If each of them")
 
 
 def test_columns_in_advice_can_be_copied_to_the_command_line(tmp_path):

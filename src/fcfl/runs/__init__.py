@@ -1,4 +1,4 @@
-"""One run, from its settings (`Experiment`) to a folder (`run_experiment`)."""
+"""Run training: settings (`Experiment`), and the folder that `run_experiment` writes."""
 
 from .run import Finished, run_experiment
 from .settings import Experiment

@@ -1,8 +1,8 @@
 """Audit a table of any model's predictions and write a result folder.
 
-The folder's ``result.json`` is that of a training run with the fields of an audit: ``method`` is
-``"audit"`` and ``status`` is ``"audited"``. Every audited row is in the part ``"test"``, the part
-``"train"`` is empty, and ``audit`` also has the gate and the sentences of what failed it.
+The folder's ``result.json`` has the format of a training run, with ``method`` ``"audit"`` and
+``status`` ``"audited"``. All audited rows are in the part ``"test"``, and the part ``"train"`` is
+empty. The field ``audit`` also has the gate and a sentence for each failed verdict.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from fcfl.runs.settings import DATA, Column, Columns, ComparedRates
 
 @dataclass(frozen=True)
 class AuditedTable:
-    """The table with predictions, and the roles of its columns."""
+    """A table with predictions, and the roles of its columns."""
 
     GROUP: ClassVar = DATA
 
@@ -40,22 +40,22 @@ class AuditedTable:
     """CSV, Parquet or xlsx file with any model's predictions."""
     _: KW_ONLY
     client: Column
-    """Column that names the client of a row."""
+    """Column with the client of each row."""
     prediction: Column
-    """Column with predicted classes, or scores."""
+    """Column with predicted classes or scores."""
     sensitive: Columns = ()
     """Columns whose groups are compared, separated by commas."""
     label: Column | None = None
-    """Column with the correct answer. Not needed for selection rates."""
+    """Column with the true label. Not required for selection rates."""
     positive: Annotated[str | None, Written("VALUE")] = None
-    """Value that counts as selected. Default: the last one."""
+    """Predicted value that counts as selected. Default: the last value."""
     threshold: float | None = None
-    """Predictions are scores; this much or more is selected."""
+    """Smallest score that counts as selected, if predictions are scores."""
 
 
 @dataclass(frozen=True)
 class AuditSettings(ComparedRates, AuditedTable):
-    """Settings of an audit; every field has the name of its command-line option."""
+    """Settings of an audit. Each field is an option of ``fcfl audit``."""
 
     GROUP: ClassVar = "Audit"
 
@@ -63,13 +63,14 @@ class AuditSettings(ComparedRates, AuditedTable):
     policy: Annotated[str | None, Written("FILE")] = None
     """TOML file with rules, instead of --metric and budgets."""
     confidence: Annotated[float, Written("SHARE"), check_fraction] = 0.95
-    """Confidence of the intervals, of all of them together."""
+    """Confidence of the intervals: of all together, or of each with --simultaneous none."""
     simultaneous: Simultaneous = "bonferroni"
-    """bonferroni: all intervals hold together; none: each on its own."""
+    """bonferroni: the confidence applies to all intervals together. none: it applies to each
+    interval."""
     min_group_rows: Annotated[int | None, check_at_least_one] = None
-    """Groups with fewer rows are left out, and named."""
+    """Minimum number of rows of a compared group. Smaller groups are listed in the notes."""
     fail_on: Annotated[FailOn | None, Written("VERDICT")] = None
-    """Exit with code 4 where a budget is exceeded, or also where that is undetermined."""
+    """Exit with code 4 if a budget is exceeded, or also if the verdict is undetermined."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -84,7 +85,7 @@ class AuditSettings(ComparedRates, AuditedTable):
 
 @dataclass(frozen=True)
 class Audited:
-    """An audit that was written; ``failures`` has a sentence for every verdict that failed."""
+    """A finished audit; ``failures`` has a sentence for each failed verdict."""
 
     folder: Path
     result: Result
@@ -93,7 +94,7 @@ class Audited:
 
 
 def run_audit(settings: AuditSettings, folder: Path) -> Audited:
-    """Count, judge, and write ``result.json`` and ``cells.json``."""
+    """Audit a table and write ``result.json`` and ``cells.json``."""
     began = time.monotonic()
     check_free_folder(folder)
     policy = None if settings.policy is None else read_policy(settings.policy)
@@ -116,7 +117,7 @@ def run_audit(settings: AuditSettings, folder: Path) -> Audited:
 
 
 def _count(settings: AuditSettings, policy: Policy | None) -> CountedPredictions:
-    """Read the columns that have a role, and count them by client and group."""
+    """Return counts of predictions by client and group, read from the table."""
     rules = () if policy is None else policy.policy_rules
     columns = PredictionColumns(
         settings.client,
@@ -142,7 +143,7 @@ def _rules(
 
 
 def _row_sections(audit: Audit, counted: CountedPredictions) -> RowSections:
-    """Return the parts of the result about rows: all are judged, none were trained on."""
+    """Return the results by client; all rows are in the test part."""
     sizes = {client: counts.n_rows for client, counts in counted.counts.items()}
     clients = {
         client: ClientResult(RowCounts(0, n_rows), Part(), audit.clients[client])
@@ -151,13 +152,13 @@ def _row_sections(audit: Audit, counted: CountedPredictions) -> RowSections:
     overall = ClientResult(RowCounts(0, sum(sizes.values())), Part(), audit.overall)
     accuracies = {name: client.test.accuracy for name, client in clients.items()}
     known = {name: value for name, value in accuracies.items() if value is not None}
-    worst = min(known, key=known.__getitem__, default=None)  # without labels there is none
+    worst = min(known, key=known.__getitem__, default=None)  # None without labels
     lowest = None if worst is None else known[worst]
     return RowSections(WorstClient(worst, None, lowest), clients, overall)
 
 
 def _result(settings: AuditSettings, policy: Policy | None, rows: RowSections) -> Result:
-    """Return a result without the fields of training."""
+    """Return the result of an audit, in which fields about training are empty."""
     with open(settings.table, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return Result(

@@ -1,7 +1,7 @@
 """Many runs in one folder: a sweep over budgets, a comparison of methods, a negotiation.
 
-Each run has a folder of its own. A session that resumes reads finished runs back, continues
-unfinished ones and trains the others.
+Each run has its own subfolder. A session that resumes returns the results of finished runs,
+continues unfinished runs and trains the others.
 """
 
 import math
@@ -68,21 +68,21 @@ from fcfl.runs.run import (
 from fcfl.runs.settings import Experiment
 
 CONFIDENCE = 0.95  # of the intervals over seeds
-MIN_GROUP_ROWS = 30  # of a group that is compared in a negotiation
+MIN_GROUP_ROWS = 30  # minimum rows of a group that a negotiation compares
 AGREED = "agreed.toml"
-COMPUTED = "computed"  # folder of what a negotiation has trained, and with which settings
+COMPUTED = "computed"  # folder with a negotiation's settings and trained models
 FITS = "fits.sqlite"
 _OF_RUN = ("exchanges", "bytes_from_clients", "seconds")
 _OF_JUDGED = ("accuracy", "all_rows", "median", "largest", "lowest_accuracy", "selected")
-_WHAT_MAJORITY = "Everybody gets the label that is more frequent in training; nothing is trained"
+_WHAT_MAJORITY = "Predict the more frequent training label for all rows, without a model"
 COMPARED = tuple(name for name, one in METHODS.items() if not one.traits.is_private)
-"""Methods that are compared, by default all of them."""
+"""Methods that a comparison can run; by default it runs all of them."""
 
 
 def _check_folders(runs: Mapping[str, Experiment], session: Session, *, overwrite: bool) -> None:
-    """Raise if a folder holds another run, before the first is trained, or delete these runs.
+    """Raise if a subfolder holds a run with other settings; if ``overwrite``, delete its run.
 
-    Settings left open are not known yet: those of a stored run are taken.
+    Settings that are still to be chosen are not compared with those of the stored run.
     """
     for name, one in runs.items():
         folder = session.required_folder / name
@@ -100,7 +100,7 @@ def _check_folders(runs: Mapping[str, Experiment], session: Session, *, overwrit
 def _in_turn(
     runs: Mapping[str, Experiment], session: Session
 ) -> Iterator[tuple[Experiment, Session]]:
-    """Yield each run with a session of its own; only the first one's notes are reported."""
+    """Yield each run with its own session; only the first session reports notes."""
     for done, (name, one) in enumerate(runs.items()):
         session.on_message(f"{name}, run {done + 1} of {len(runs)}")
         own = session.part(done / len(runs), (done + 1) / len(runs))
@@ -108,7 +108,7 @@ def _in_turn(
         yield one, own.quiet() if done else own
 
 
-# --- a sweep: the same run under one budget after another -----------------------------------------
+# --- a sweep: the same run with different budgets -------------------------------------------------
 
 
 def run_sweep(
@@ -120,12 +120,12 @@ def run_sweep(
     overwrite: bool = False,
     opener: Opener = open_run,
 ) -> Sweep:
-    """Train under each budget, the loosest first, and write ``sweep.json`` with one point each.
+    """Train with each budget, the loosest first, and write ``sweep.json`` with a point per budget.
 
-    Settings that are left open are chosen at the first budget and kept. Every other point is the
-    run that `run_session` makes of its settings: a start from the point before is not better.
+    The first run chooses open settings, and the other runs use the same values. Each run starts
+    from the usual initial parameters, because warm starts have not given better models.
 
-    Raise `FCFLError` for points with other settings, or with ``overwrite`` replace them.
+    Raise `FCFLError` if the folder has points with other settings and not ``overwrite``.
     """
     points = check_sweep(experiment, budgets, relative=relative)
     _check_folders(points, session, overwrite=overwrite)
@@ -149,27 +149,29 @@ def run_sweep(
 def check_sweep(
     experiment: Experiment, budgets: Sequence[float], *, relative: bool
 ) -> dict[str, Experiment]:
-    """Return every point's experiment by the name of its folder, the loosest first.
+    """Return the experiments of all points by folder name, the loosest budget first.
 
-    Raise `ValueError` if one cannot be trained, before any row is read.
+    Raise `ValueError` if the settings or budgets do not allow a sweep.
     """
     if not budgets:
         raise ValueError("`budgets` must hold at least one number.")
     experiment.check_not_private("sweep")
     if experiment.is_constrained:
-        raise ValueError("A sweep sets the budgets itself; leave budget and ratio out.")
+        raise ValueError("`budget` and `ratio` must be left out of a sweep, which sets budgets.")
     setting = "relative_budget" if relative else "budget"
     points: dict[str, Experiment] = {}
     for value in sorted(budgets, reverse=True):
         name = f"{setting.replace('_', '-')}-{value:g}"
         if name in points:
-            raise ValueError(f"Two budgets are {value:g}; give each once, with at most six digits.")
+            raise ValueError(
+                f"`budgets` must differ in their first six digits, got {value:g} twice."
+            )
         points[name] = replace(experiment, **{setting: value})  # type: ignore[arg-type]
     return points
 
 
 def _point(experiment: Experiment, result: Result, folder: str) -> SweepPoint:
-    """Return what the curve shows of one run."""
+    """Return the point of the trade-off curve for one run."""
     return SweepPoint(
         budget=experiment.budget,  # type: ignore[arg-type] # one number for all clients
         relative=experiment.relative_budget,
@@ -185,7 +187,7 @@ def _point(experiment: Experiment, result: Result, folder: str) -> SweepPoint:
     )
 
 
-# --- a comparison: several methods, each with every seed ------------------------------------------
+# --- a comparison: several methods with the same seeds --------------------------------------------
 
 
 def run_comparison(
@@ -197,13 +199,13 @@ def run_comparison(
     overwrite: bool = False,
     opener: Opener = open_run,
 ) -> Comparison:
-    """Run every method with every seed and write ``comparison.json`` after each.
+    """Run each method with each seed and write ``comparison.json`` after each run.
 
-    A method that fails is listed with its message; the others still run. A table that cannot be
-    read, or has no two groups to compare, is an error before the first. A client elsewhere that
-    does not respond ends the comparison.
+    If a method fails, its message is stored and the other methods still run. Raise an error before
+    the first run if the table cannot be read or has no two groups to compare, and during the
+    comparison if a site does not respond.
 
-    Raise `FCFLError` for runs with other settings, or with ``overwrite`` replace them.
+    Raise `FCFLError` if the folder has runs with other settings and not ``overwrite``.
     """
     experiment.check_not_private("comparison")
     if PLAIN not in methods:  # the reference without budgets
@@ -219,7 +221,7 @@ def run_comparison(
         opened = opener(for_method(experiment, methods[0], seed))
         rows[seed] = opened.checksum
         majority.append(majority_run(opened, seed))
-    del opened  # with its rows
+    del opened  # frees its rows
     runs: list[MethodRun] = []
     for one, own in _in_turn(each, session):
         runs.append(_run_method(one, own, rows[one.seed], opener))
@@ -232,12 +234,12 @@ def run_comparison(
 
 
 def _run_method(experiment: Experiment, session: Session, rows: str, opener: Opener) -> MethodRun:
-    """Return the summary of one run, or of its failure."""
+    """Return the summary of one run, or its error message."""
     folder = session.required_folder
     try:
         result = run_or_read(experiment, session, rows, opener)
     except (Interrupted, AbsentClientError, CheckpointError, DataError):
-        raise  # the other methods would fail, too
+        raise  # other methods would fail as well
     except FCFLError as error:
         return MethodRun(
             folder=folder.name,
@@ -251,7 +253,7 @@ def _run_method(experiment: Experiment, session: Session, rows: str, opener: Ope
 
 
 def for_method(experiment: Experiment, method: str, seed: int) -> Experiment:
-    """Return the experiment by another method, without the settings that it does not have."""
+    """Return the experiment with another method and seed, without settings of other methods."""
     own, known = method == experiment.method, METHODS[method]
     rounds = experiment.rounds
     if rounds is not None and known.traits.n_stages == 1:
@@ -269,7 +271,7 @@ def for_method(experiment: Experiment, method: str, seed: int) -> Experiment:
 
 
 def read_methods(text: str | None) -> tuple[str, ...]:
-    """Read names separated by commas; by default all of `COMPARED`."""
+    """Return the methods named in a text, separated by commas; by default `COMPARED`."""
     names = COMPARED if text is None else tuple(dict.fromkeys(words(text)))
     if not names:
         raise ValueError("`methods` is empty. Example: --methods sqp,two-stage,fedavg")
@@ -279,11 +281,11 @@ def read_methods(text: str | None) -> tuple[str, ...]:
 
 
 def check_compared(name: str) -> None:
-    """Raise `ValueError` if a method is unknown, or cannot be compared with the others."""
+    """Raise `ValueError` if a method is unknown or private."""
     if name in METHODS and METHODS[name].traits.is_private:
         raise ValueError(
-            f"Method {name!r} is not compared: its clients add noise, those of the others do not. "
-            "Train it by itself: fcfl train --privacy epsilon=E,delta=D"
+            f"`methods` must not have {name!r}, whose clients add noise. Train it separately: fcfl "
+            "train --privacy epsilon=E,delta=D"
         )
     check_method("methods", name)
 
@@ -292,7 +294,7 @@ def check_compared(name: str) -> None:
 
 
 def summarise(folder: Path, result: Result) -> MethodRun:
-    """Return what a comparison shows of one run, on held-out rows where there are any."""
+    """Return the summary of a run in a comparison, on held-out rows if there are any."""
     part = result.judged_part
     clients = {}
     for name, client in result.clients.items():
@@ -317,14 +319,14 @@ def summarise(folder: Path, result: Result) -> MethodRun:
 
 
 def _still_moving(folder: Path, result: Result) -> str:
-    """Return how much the last tenth of rounds changed in a run that has not converged."""
+    """Return the change in loss over the last tenth of the rounds, if a run did not converge."""
     history = folder / HISTORY
     if result.status == "converged" or not history.exists():
         return ""
     losses = [info.worst_loss for info in read_history(history) if math.isfinite(info.worst_loss)]
     last = max(len(losses) // 10, 1)
     if len(losses) <= last:
-        return f"{len(losses)} rounds taken"
+        return f"stopped after {len(losses)} rounds"
     change = abs(losses[-1] - losses[-1 - last])
     residual = "" if result.kkt_residual is None else f", KKT residual {result.kkt_residual:.2g}"
     rounds = "round" if last == 1 else f"{last} of {len(losses)} rounds"
@@ -332,10 +334,10 @@ def _still_moving(folder: Path, result: Result) -> str:
 
 
 def majority_run(opened: Opened, seed: int) -> MethodRun:
-    """Return the result of giving everybody the label that is more frequent in training.
+    """Return the result of predicting the more frequent training label for all rows.
 
-    No group differs from another then. Label frequencies are in the counts of any model, here of
-    zeros. Its exchanges include the introductions.
+    All disparities are zero. Label frequencies are taken from the counts of a model with zero
+    parameters. The number of exchanges includes the introductions.
     """
     rules = rules_in_force(opened.rules, opened.federation.introduce())
     setup = Setup(opened.model, (), rules)
@@ -371,7 +373,7 @@ def _share_positive(counts: Sequence[Counts]) -> float:
 
 
 def _among(run: MethodRun, clients: Sequence[str]) -> MethodRun:
-    """Return the run with the lowest accuracy among the clients of the other runs."""
+    """Return the run with its lowest accuracy taken over ``clients`` only."""
     known = [run.clients[name].accuracy for name in clients if name in run.clients]
     lowest = min((value for value in known if value is not None), default=None)
     return replace(run, judged=replace(run.judged, lowest_accuracy=lowest))
@@ -398,7 +400,7 @@ def compare_runs(
 
 
 def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
-    """Return means over seeds, each with an interval if there are several."""
+    """Return the means over seeds, with intervals if there are several seeds."""
     found = {name: over_seeds([getattr(run, name) for run in runs]) for name in _OF_RUN}
     found |= {name: over_seeds([getattr(run.judged, name) for run in runs]) for name in _OF_JUDGED}
     clients = {}
@@ -421,7 +423,7 @@ def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
 
 
 def over_seeds(values: Sequence[float | None]) -> OverSeeds:
-    """Return the mean, with Student's interval if there are two values or more."""
+    """Return the mean, with Student's t interval if there are two values or more."""
     known = np.array([value for value in values if value is not None], dtype=np.float64)
     if known.size == 0:
         return OverSeeds()
@@ -433,20 +435,21 @@ def over_seeds(values: Sequence[float | None]) -> OverSeeds:
     return OverSeeds(mean, mean - float(half), mean + float(half), spread)
 
 
-# --- a negotiation: many budgets, and a vote ------------------------------------------------------
+# --- a negotiation: combinations of budgets and a vote --------------------------------------------
 
 
 def read_policies(folder: Path | None, clients: Sequence[ClientId]) -> dict[ClientId, Policy]:
-    """Read the clients' policy files, each ``CLIENT.toml``; a client may have none."""
+    """Return the policies in the files ``CLIENT.toml`` of a folder; some clients may have none."""
     if folder is None:
         return {}
     if not folder.is_dir():
-        raise DataError(f"{str(folder)!r} is not a folder; it should hold a CLIENT.toml for each.")
+        raise DataError(f"`policies` must be a folder of CLIENT.toml files, got {str(folder)!r}.")
     policies: dict[ClientId, Policy] = {}
     for path in sorted(folder.glob("*.toml")):
         if path.stem not in clients:
             raise DataError(
-                f"The policy {str(path)!r} is of no client. {did_you_mean(path.stem, clients)}"
+                f"The policy {str(path)!r} does not have the name of a client. "
+                f"{did_you_mean(path.stem, clients)}"
             )
         policies[path.stem] = read_policy(path)
     return policies
@@ -461,10 +464,10 @@ def run_negotiation(
     command: Callable[[Experiment, Negotiation], str],
     overwrite: bool = False,
 ) -> Negotiation:
-    """Negotiate, and write ``negotiation.json``, the page and, if agreed, the policy file.
+    """Negotiate and write ``negotiation.json`` and, after an agreement, the policy file.
 
-    Each model is stored as soon as it is trained, for a session that resumes; the procedure and
-    the clients' policies may differ then. ``command`` returns how the agreement is trained.
+    Each model is stored when it is trained, so that a session can resume with another procedure
+    or other policies of clients. ``command`` returns the command that trains the agreement.
     """
     folder, computed = session.required_folder, session.required_folder / COMPUTED
     check_free_folder(folder)
@@ -473,7 +476,9 @@ def run_negotiation(
     for sentence in opened.notes:
         session.on_message(sentence)
     if len(opened.federation.names) < 2:
-        raise DataError(f"A negotiation needs two clients or more, got {opened.federation.names}.")
+        raise DataError(
+            f"A negotiation requires at least 2 clients, got {opened.federation.names}."
+        )
     with writing(folder):
         if not session.resume:
             _clear(folder, session.on_message)
@@ -498,21 +503,21 @@ def run_negotiation(
 
 
 def _clear(folder: Path, on_message: Callable[[str], None]) -> None:
-    """Delete an earlier negotiation."""
+    """Delete the files of an earlier negotiation."""
     fits = folder / COMPUTED / FITS
     if fits.exists() and not (folder / NEGOTIATION).exists():
         on_message(
-            f"The unfinished negotiation in {str(folder)!r} starts again; `--resume` would "
-            "continue it."
+            f"Restarting the unfinished negotiation in {str(folder)!r}; `--resume` would continue "
+            "it."
         )
     for path in (fits, *(folder / name for name in (NEGOTIATION, AGREED, "report.html"))):
         path.unlink(missing_ok=True)
 
 
 def policy_text(negotiation: Negotiation) -> str:
-    """Return the agreed budgets as a policy file that `fcfl train --policy` takes."""
+    """Return the agreed budgets as the text of a policy file for `fcfl train --policy`."""
     if negotiation.agreed is None:
-        raise DataError("There is no agreement to write.")
+        raise DataError("The negotiation has no agreement.")
     agreed = negotiation.offers[negotiation.agreed].budgets
     rule = {"metric": negotiation.metric, "kind": "difference", "clients": dict(agreed)}
     rules = [{"attribute": attribute, **rule} for attribute in negotiation.attributes]

@@ -1,4 +1,4 @@
-"""Open a run: turn settings into clients, a model and rules, wherever the rows are."""
+"""Open a run: create clients, a model and rules from settings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,25 +28,26 @@ _OF_TABLES = dict.fromkeys(
         *("client", "label", "positive", "drop", "features", "keep", "categorical", "numeric"),
         *("missing", "drop_unlabelled", "max_levels", "max_clients", "schema"),
     ),
-    "its columns are known",
+    "its columns are fixed",
 )
 _OF_ROWS = _OF_TABLES | {
     "sensitive": "it has no columns",
     "resplit": "it has no rows",
     "ratio": "it compares one number with zero",
     "relative_budget": "it has no model without budgets",
-    "loss": "it has a loss of its own",
-    "threshold": "it decides nothing",
+    "loss": "its loss is fixed",
+    "threshold": "it makes no decisions",
 }
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Clients, a model and rules; ``inputs`` are the model's columns.
+    """Clients, a model and rules, ready for training.
 
-    ``checksum`` identifies the rows, their split and their columns. ``notes`` are what a person
-    should know about the table. A ``method`` replaces the experiment's own. For clients elsewhere,
-    ``deployment`` returns what the run has cost since it was opened.
+    ``checksum`` identifies the rows, their split and their columns. ``inputs`` describes the
+    model's columns, and ``notes`` are messages for users about the table. ``method`` replaces the
+    experiment's method, if given. For clients at sites, ``deployment`` returns the traffic since
+    the run was opened.
     """
 
     federation: Federation
@@ -63,7 +64,7 @@ class Opened:
 
 
 Opener = Callable[[Experiment], Opened]
-"""Turns settings into clients, wherever their rows are."""
+"""Function that opens a run with the given settings."""
 
 
 def rules_of(
@@ -72,7 +73,7 @@ def rules_of(
     clients: Sequence[ClientId],
     levels: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
-    """Return the fields of `Opened` that the options or the policy file determine."""
+    """Return the fields of `Opened` about rules, from the options or the policy file."""
     least = experiment.min_group_rows
     if experiment.policy is None:
         return {"rules": experiment.make_rules(attributes, clients), "min_group_rows": least}
@@ -117,10 +118,10 @@ def open_run(experiment: Experiment) -> Opened:
 
 
 def _open_synthetic(experiment: Experiment) -> Opened:
-    """Open one client without rows; ``zero`` starts within the budget, ``uniform`` outside."""
+    """Open one client without rows; start ``zero`` satisfies the budget, ``uniform`` exceeds it."""
     check_left_out(experiment, _OF_ROWS, "with the synthetic problem")
     if isinstance(experiment.budget, Mapping):
-        raise DataError("`budget` must be one number for the synthetic problem, which is a client.")
+        raise DataError("`budget` must be one number for the synthetic problem: it has one client.")
     from fcfl.runs import synthetic
 
     traits = traits_of(experiment.make_method())
@@ -156,7 +157,7 @@ def open_table(settings: DataSettings) -> data.FederatedTable:
             resplit=settings.resplit,
         )
     if settings.resplit:
-        raise DataError("`resplit` is for the built-in set adult; a table is always split.")
+        raise DataError("`resplit` applies to the built-in set adult only.")
     paths = data.table_files(table)
     if "." not in table and not paths[0].exists():
         known = [*data.BUILTIN, SYNTHETIC]
@@ -178,7 +179,7 @@ def open_table(settings: DataSettings) -> data.FederatedTable:
     count = frame[columns.client].nunique()
     if count > (settings.max_clients or MAX_CLIENTS):
         if settings.client is None:
-            raise ManyClients(f"There are {count:,} files, whose names are the clients", count)
+            raise ManyClients(f"There are {count:,} files, one per client", count)
         raise ManyClients(f"Column {settings.client!r} names {count:,} clients", count)
     federation = data.federate(
         frame,
@@ -201,7 +202,7 @@ def _columns(settings: DataSettings) -> data.Columns:
 
 
 def check_columns_named(settings: DataSettings) -> None:
-    """Raise `ValueError` if a table is given without the columns it needs."""
+    """Raise `ValueError` if a table is given without the names of required columns."""
     if settings.table in (*data.BUILTIN, SYNTHETIC):
         return
     several = len(data.table_files(settings.table)) > 1
@@ -209,13 +210,13 @@ def check_columns_named(settings: DataSettings) -> None:
     absent = [f"--{name}" for name in needed if not getattr(settings, name)]
     if absent:
         options = " and ".join(filter(None, [", ".join(absent[:-1]), absent[-1]]))
-        raise ValueError(f"A table needs {options}: the names of its columns.")
+        raise ValueError(f"A table requires {options}, with names of its columns.")
 
 
 def _open_private(settings: DataSettings) -> data.FederatedTable:
-    """Read rows of which nothing is disclosed: columns are declared, each row is split by itself.
+    """Read private rows: columns are declared, and the split of a row depends on its content only.
 
-    Notes about the rows are left out.
+    The table has no notes, because notes would disclose properties of the rows.
     """
     if settings.table in data.BUILTIN:
         check_left_out(settings, _OF_TABLES, f"with the built-in set {settings.table!r}")
@@ -228,7 +229,7 @@ def _open_private(settings: DataSettings) -> data.FederatedTable:
         )
     else:
         table = _declared_table(settings)
-    if not any(rows.n_rows for rows in table.test.values()):  # a split of its own is kept
+    if not any(rows.n_rows for rows in table.test.values()):  # a published split is kept
         parts = {
             client: split_by_content(rows, settings.test_size, settings.seed)
             for client, rows in table.train.items()
@@ -245,14 +246,14 @@ def _declared_table(settings: DataSettings) -> data.FederatedTable:
     paths = data.table_files(settings.table)
     if len(paths) > 1:
         raise DataError(
-            f"`privacy` takes a table in one file whose column `client` names the clients, got "
-            f"{len(paths)} files in {settings.table!r}. Join them, or let each be a site."
+            f"`privacy` requires a table in one file with a column of clients, got {len(paths)} "
+            f"files in {settings.table!r}. Join them, or train over sites with a file each."
         )
     check_columns_named(settings)
     if settings.schema is None:
         raise DataError(
-            "`privacy` needs `--schema FILE`, which declares labels, groups and columns: nothing "
-            "of them may be read off private rows. docs/privacy.md has an example."
+            "`privacy` requires `--schema FILE`, which declares labels, groups and columns: they "
+            "must not be derived from private rows. docs/privacy.md has an example."
         )
     declared = read_declared(settings.schema)
     for name in settings.sensitive:

@@ -1,12 +1,12 @@
 """Settings: dataclasses whose fields are options of the command line and keys of a TOML file.
 
-To add an option, add a field with a default and a docstring to the settings class of its group in
-``fcfl.runs.settings``. Nothing else is needed for ``--name`` with help, choices and completion, for
-the key ``name`` of the settings file, and for the check of a value. The docstring is the help. The
-type gives the choices (``Literal``) and how text is read (``tuple[str, ...]`` is separated by
-commas). Annotate what the type does not express: a check, ``Annotated[float, check_share]``, or a
-`Written`. A command that has only some of the options names them, ``@takes(Experiment, "metric")``.
-A key that a run over sites has, too, is listed in ``fcfl.runs.site_config``.
+To add an option, add a field with a default and a docstring to its group's class in
+``fcfl.runs.settings``. This creates the option ``--name`` with help, completion and checks, and
+the key ``name`` of the settings file. The docstring is the help. The type determines the choices
+(``Literal``) and the parsing of text (``tuple[str, ...]`` is separated by commas). Other properties
+are annotations: a check, as in ``Annotated[float, check_share]``, or a `Written`. A command with
+some of the options lists them, as in ``@takes(Experiment, "metric")``. If runs over sites have the
+option, too, add it to the list in ``fcfl.runs.site_config``.
 """
 
 import ast
@@ -26,7 +26,7 @@ import msgspec
 from fcfl._checks import check_budget, check_choice, check_keys
 from fcfl._types import ClientId
 
-EVERYONE_ELSE = "*"  # key of a budget mapping that stands for all clients not named
+EVERYONE_ELSE = "*"  # key of a budget mapping for all clients that are not named
 _DECIMAL_COMMA = re.compile(r"([01]?),(\d+)")
 
 _DESCRIBED = {
@@ -41,11 +41,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Written:
-    """What the type of a field does not express: how its value is written, read and shown.
+    """Properties of a field that its type does not express.
 
-    ``read`` takes the option's name and a text. ``choices`` are those of a type that is not a
-    ``Literal``. ``help`` replaces the docstring, ``flag`` the option's name. The values of a
-    ``repeated`` option are joined; of another option the last value counts.
+    ``read`` is a function of the option's name and a text that returns the value. ``choices`` lists
+    the allowed texts if the type is not a ``Literal``. ``help`` replaces the docstring, and
+    ``flag`` the option's name. If ``repeated``, all values of the option are joined; otherwise the
+    last value replaces earlier ones.
     """
 
     metavar: str = ""
@@ -57,13 +58,13 @@ class Written:
 
 
 def one_of(choices: Iterable[str], **more: Any) -> Written:
-    """Return the choices of a text, such as the names in a registry."""
+    """Return the annotation of a text with fixed choices, such as the names in a registry."""
     return Written(choices=tuple(choices), **more)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One field of a settings class, with its type, annotations and docstring."""
+    """A field of a settings class, with its types, checks, default and help."""
 
     name: str
     types: tuple[Any, ...]
@@ -75,27 +76,27 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Its name in a file or on the command line."""
+        """Return the field's name in a file and on the command line."""
         return self.name.replace("_", "-")
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The only texts allowed, if the field has a fixed list of them."""
+        """Return the allowed texts, or none if any text is allowed."""
         literal = all(get_origin(kind) is Literal for kind in self.types)
         return self.written.choices or (get_args(self.types[0]) if literal else ())
 
     @property
     def is_flag(self) -> bool:
-        """Whether it is true or false."""
+        """Return whether the field is a truth value."""
         return self.types == (bool,)
 
     @property
     def is_list(self) -> bool:
-        """Whether it holds several values, separated by commas."""
+        """Return whether the field holds several values, separated by commas."""
         return get_origin(self.types[0]) is tuple
 
     def read(self, text: str, name: str = "") -> Any:
-        """Return the value of a text; ``name`` is the option's name in an error."""
+        """Return the value that a text stands for; errors name the option ``name``."""
         name = name or self.name
         if self.written.read is not None:
             return self.written.read(name, text)
@@ -108,7 +109,7 @@ class Setting:
         return self._converted(value, name, strict=False)
 
     def from_toml(self, value: object) -> Any:
-        """Return the value of a TOML key: text as on the command line, or a typed value."""
+        """Return the value of a TOML key; text is read as on the command line."""
         if isinstance(value, str):
             return self.read(value, self.key)
         return self._converted(value, self.key, strict=True)
@@ -125,7 +126,7 @@ class Setting:
             raise ValueError(f"`{name}` must be {wanted}, got {given!r}.") from None
 
     def check(self, value: Any, name: str) -> None:
-        """Raise `ValueError` if the field may not have this value."""
+        """Raise `ValueError` if the value is not allowed."""
         if self.is_flag or self.types == (tuple[str, ...],):
             self._converted(value, name, strict=True)
         for check in self.checks:
@@ -135,7 +136,7 @@ class Setting:
 
 
 def _described(kind: Any) -> list[str]:
-    """Return what a type allows, in words."""
+    """Return descriptions of the values of a type, for errors."""
     if get_origin(kind) is Literal:
         return [repr(text) for text in get_args(kind)]
     return [_DESCRIBED.get(kind, "a table of numbers by name")]
@@ -173,7 +174,7 @@ def _settings_of(settings: Any) -> Mapping[str, Setting]:
 
 
 def chosen(settings: type, *names: str) -> dict[str, Setting]:
-    """Return the fields named, alone or by their group; by default all."""
+    """Return the fields with the given names or in the given groups; by default all fields."""
     return {
         name: one
         for name, one in settings_of(settings).items()
@@ -182,7 +183,7 @@ def chosen(settings: type, *names: str) -> dict[str, Setting]:
 
 
 def _taken_apart(hint: Any) -> tuple[list[Any], list[Any]]:
-    """Return the types that a hint allows, and all annotations inside it."""
+    """Return the types in a type hint, without ``Annotated`` and unions, and all annotations."""
     if get_origin(hint) is Annotated:
         types, extras = _taken_apart(hint.__origin__)
         return types, [*hint.__metadata__, *extras]
@@ -194,7 +195,7 @@ def _taken_apart(hint: Any) -> tuple[list[Any], list[Any]]:
 
 @cache
 def _docstrings(settings: Any) -> dict[str, str]:
-    """Return the docstrings below the fields of a class."""
+    """Return the docstrings of a class's fields, by field name."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
     return {
         ast.unparse(field.target): ast.literal_eval(text.value)
@@ -204,7 +205,7 @@ def _docstrings(settings: Any) -> dict[str, str]:
 
 
 def check_fields(settings: Any, separator: str = "_") -> None:
-    """Check every value that is set."""
+    """Raise `ValueError` if a field that is not None has an invalid value."""
     for name, one in settings_of(type(settings)).items():
         value = getattr(settings, name)
         if value is not None:
@@ -212,7 +213,7 @@ def check_fields(settings: Any, separator: str = "_") -> None:
 
 
 def read_table(settings: type, table: Mapping[str, object], where: str) -> dict[str, Any]:
-    """Return the arguments of a settings class that a TOML table gives.
+    """Return the arguments for a settings class from a TOML table.
 
     Raise `ValueError` if a key is unknown, or if a key without a default is missing.
     """
@@ -226,7 +227,7 @@ def read_table(settings: type, table: Mapping[str, object], where: str) -> dict[
 
 
 def plain_table(settings: Any) -> dict[str, object]:
-    """Return the values that are set, by key, as TOML writes them."""
+    """Return the values that are not None, by key, as types of TOML."""
     values = {one.key: getattr(settings, one.name) for one in settings_of(type(settings)).values()}
     return {
         key: dict(value) if isinstance(value, Mapping) else value
@@ -235,26 +236,26 @@ def plain_table(settings: Any) -> dict[str, object]:
     }
 
 
-# --- values as people write them ------------------------------------------------------------------
+# --- values as text -------------------------------------------------------------------------------
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Read ``race, sex`` as names."""
+    """Return the words of a text such as ``race, sex``, separated by commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def read_numbers(name: str, text: str) -> tuple[float, ...]:
-    """Read ``0.2,0.1,5%`` as numbers."""
+    """Return the numbers in a text such as ``0.2,0.1,5%``."""
     try:
         return tuple(map(read_share, words(text)))
     except ValueError:
         raise ValueError(
-            f"`{name}` must be numbers with commas, such as 0.2,0.1,0.05, got {text!r}."
+            f"`{name}` must be numbers separated by commas, such as 0.2,0.1,0.05, got {text!r}."
         ) from None
 
 
 def read_share(text: str) -> float:
-    """Read ``0.05`` or ``5%`` as a number."""
+    """Return the number that a text such as ``0.05`` or ``5%`` stands for."""
     text = text.strip()
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
@@ -266,16 +267,17 @@ def read_pairs(
     expected: str,
     unnamed: str = "",
 ) -> dict[str, T]:
-    """Read ``a=1,b=2`` as values by name; a value alone is that of ``unnamed``.
+    """Return the values by name in a text such as ``a=1,b=2``.
 
-    Raise `ValueError` with what was ``expected`` if a part is something else, or if there is none.
+    A value without a name has the name ``unnamed``. Raise `ValueError`, with the ``expected`` form,
+    if a part cannot be read or the text is empty.
     """
     found: dict[str, T] = {}
     for part in words(text):
         key, equals, value = (piece.strip() for piece in part.rpartition("="))
         key = key if equals else unnamed
         if key in found:
-            raise ValueError(f"`{name}` must have one value for each name, got {text!r}.")
+            raise ValueError(f"`{name}` must have one value per name, got {text!r}.")
         try:
             found[key] = read(value)
         except ValueError:
@@ -288,13 +290,13 @@ def read_pairs(
 
 
 def write_pairs(pairs: Mapping[str, float]) -> str:
-    """Return the text that `read_pairs` reads as these numbers."""
+    """Return numbers by name as a text for `read_pairs`."""
     named = {"" if key == EVERYONE_ELSE else f"{key}=": value for key, value in pairs.items()}
     return ",".join(f"{key}{value!r}" for key, value in named.items())
 
 
 def read_budget(name: str, text: str) -> float | dict[ClientId, float]:
-    """Read ``0.05``; ``north=0.05,south=0.1``; ``0.05,south=0.1``: all at .05 but one."""
+    """Return the budget in a text: ``0.05``, ``north=0.05,south=0.1`` or ``0.05,south=0.1``."""
     comma = _DECIMAL_COMMA.fullmatch(text.strip())
     if comma:
         raise ValueError(
@@ -308,14 +310,14 @@ def read_budget(name: str, text: str) -> float | dict[ClientId, float]:
 
 
 def check_budgets(name: str, budget: float | Mapping[ClientId, float]) -> None:
-    """Raise `ValueError` if a budget cannot bound a disparity."""
+    """Raise `ValueError` if a budget is not a valid bound on a disparity."""
     given = budget if isinstance(budget, Mapping) else {EVERYONE_ELSE: budget}
     for client, value in given.items():
         check_budget(name if client == EVERYONE_ELSE else f"{name}[{client!r}]", value)
 
 
 def read_options(name: str, text: str) -> dict[str, float]:
-    """Read ``q=10,local-epochs=5`` as numbers, without a point as whole ones."""
+    """Return numbers by name from ``q=10,local-epochs=5``; those without a point are integers."""
     pairs = read_pairs(name, text, _whole_or_not, "NAME=NUMBER, such as q=10")
     return {key.replace("-", "_"): value for key, value in pairs.items()}
 
@@ -326,12 +328,12 @@ def _whole_or_not(text: str) -> float:
 
 
 def read_privacy(name: str, text: str) -> dict[str, float]:
-    """Read ``epsilon=2,delta=1e-6`` as numbers."""
+    """Return numbers by name from ``epsilon=2,delta=1e-6``."""
     return read_pairs(name, text, float, "epsilon=E,delta=D with numbers")
 
 
 def read_sites(name: str, text: str) -> tuple[ClientId, ...]:
-    """Read names separated by commas, sorted; raise if there is none, or one twice."""
+    """Return the sorted names in a text; raise `ValueError` if it is empty or repeats a name."""
     names = words(text)
     if not names:
         raise ValueError(f'`{name}` must name the sites of the run: {name}="north,south".')
@@ -342,7 +344,7 @@ def read_sites(name: str, text: str) -> tuple[ClientId, ...]:
 
 
 def read_nodes(name: str, text: str) -> dict[ClientId, int]:
-    """Read ``north=123,south=456``: the id of each site's node, which belongs to its key."""
+    """Return node ids by site from ``north=123,south=456``; a node's id belongs to its key."""
     nodes = read_pairs(name, text, int, "NAME=ID, separated by commas")
     if len(set(nodes.values())) < len(nodes):
         raise ValueError(f"`{name}` must name every site and every node once, got {text!r}.")

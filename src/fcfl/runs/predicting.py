@@ -1,4 +1,4 @@
-"""Predictions for a table on disk: the table as it is, with more columns."""
+"""Predict the rows of a table on disk: the unchanged table with additional columns."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -25,16 +25,17 @@ from fcfl.runs.settings import Experiment
 
 SCORE, PREDICTION, PART = "score", "prediction", "part"
 TRAIN, HELD_OUT = "train", "held-out"
-_MOST_NAMED = 3  # levels that a note spells out
+_MAX_NAMED = 3  # levels that a note lists
 _WRITTEN_AS = (".csv", ".csv.gz", ".parquet")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of formulas in a spreadsheet
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The table with its new columns, and notes on it.
+    """A table with predictions, and notes on them.
 
-    ``decided`` is the rule that makes a row positive, ``dialect`` that of the table's file.
+    ``decided`` describes which rows are positive. ``dialect`` is the CSV dialect of the table's
+    file.
     """
 
     table: Any
@@ -44,7 +45,7 @@ class Predictions:
     dialect: Dialect
 
     def without_formulas(self) -> "Predictions":
-        """Return the same with ``'`` before every text that a spreadsheet would compute."""
+        """Return the predictions with ``'`` before every text that is a spreadsheet formula."""
         escaped = {
             name: [_escaped(cell) for cell in self.table[name]]
             for name in self.table.columns
@@ -54,7 +55,7 @@ class Predictions:
         return replace(self, table=self.table.assign(**escaped).set_axis(header, axis=1))
 
     def write(self, path: Path) -> None:
-        """Write the table as Parquet or CSV, by its name, in one step."""
+        """Write the table as Parquet or CSV, depending on the suffix, in one step."""
         draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which sets compression
         try:
             if path.suffix.lower() == ".parquet":
@@ -63,7 +64,7 @@ class Predictions:
                 self.write_csv(draft)
             os.replace(draft, path)
         except OSError as error:
-            error.filename = str(path)  # the name that the user gave
+            error.filename = str(path)  # as the user named it
             raise
         except UnicodeEncodeError as error:
             raise DataError(
@@ -75,7 +76,7 @@ class Predictions:
             draft.unlink(missing_ok=True)
 
     def write_csv(self, to: Any) -> None:
-        """Write the table as CSV in the dialect of the file that it was read from."""
+        """Write the table as CSV in the dialect of the file it was read from."""
         form = self.dialect
         self.table.to_csv(
             to, index=False, sep=form.separator, decimal=form.decimal, encoding=form.encoding
@@ -93,34 +94,33 @@ def _escaped(cell: Any) -> Any:
 
 
 def check_out(path: Path) -> None:
-    """Raise `DataError` if the file cannot be written, before any row is read."""
+    """Raise `DataError` unless ``path`` has a known suffix and lies in an existing folder."""
     if path.is_dir():
-        raise DataError(f"{str(path)!r} is a folder; `--out` needs the name of a file.")
+        raise DataError(f"`--out` must be a file, got the folder {str(path)!r}.")
     if not path.name.lower().endswith(_WRITTEN_AS):
         raise DataError(
-            f"`--out` must end in .csv, .csv.gz or .parquet, got {str(path)!r}. A spreadsheet "
-            "opens a .csv file."
+            f"`--out` must end in .csv, .csv.gz or .parquet, got {str(path)!r}. Spreadsheet "
+            "programs open .csv files."
         )
     if not path.parent.is_dir():
         raise DataError(
-            f"There is no folder {str(path.parent)!r} to write {str(path)!r} to. Make it first."
+            f"`--out` must be in an existing folder, and {str(path.parent)!r} does not exist."
         )
 
 
 def predict_file(folder: Path, table: Path, threshold: float | None = None) -> Predictions:
-    """Score a table on disk; a row is positive from a probability of ``threshold`` on.
+    """Predict the rows of a table on disk.
 
-    By default that is the threshold the model was trained for.
-
-    Cells are as they are in the file: ``007`` stays ``007``. Where the rows are those that the
-    folder's run was trained on, a column marks those that were held out.
+    A row is positive if its probability is at least ``threshold``, by default the threshold that
+    the model was trained for. Cells stay as they are in the file: ``007`` stays ``007``. If the
+    rows are those of the folder's run, an additional column marks held-out rows.
     """
     model = load_model(folder)
     schema = model.inputs.schema
     by_group: tuple[str, ...] = ()  # columns that decisions depend on
     if model.inputs.thresholds is not None and model.inputs.client_column is not None:
         by_group = (model.inputs.client_column, model.inputs.thresholds.attribute)
-    as_text = [  # ``01`` stays ``01``; truth values are no text
+    as_text = [  # ``01`` stays ``01``; truth values are not read as text
         column.name
         for column in schema.columns
         if isinstance(column, Category) and not set(column.levels) <= {"True", "False"}
@@ -137,7 +137,8 @@ def predict_file(folder: Path, table: Path, threshold: float | None = None) -> P
     for name in added:
         if name in frame.columns:
             raise DataError(
-                f"The table already has a column {name!r}; rename it, predictions go there."
+                f"The table already has a column {name!r}. Rename it, because the predictions "
+                "add a column of that name."
             )
     if by_group:
         decided = ", by client and group"
@@ -157,13 +158,13 @@ def predict_file(folder: Path, table: Path, threshold: float | None = None) -> P
     )
 
 
-# --- from which logit on a row is positive --------------------------------------------------------
+# --- thresholds on logits -------------------------------------------------------------------------
 
 
 def _cuts(
     model: SavedModel, frame: Any, threshold: float | None, by_group: Sequence[str]
 ) -> tuple[Vector | float, tuple[str, ...]]:
-    """Return the logit from which on each row is positive, and notes on it."""
+    """Return the smallest positive logit, for all rows or for each, and notes on it."""
     inputs, cut = model.inputs, at_threshold(model.model, threshold).cut
     if inputs.thresholds is None:
         return cut, ()
@@ -182,52 +183,52 @@ def _cuts(
     notes: tuple[str, ...] = (inputs.thresholds.sentence,)
     if unknown.any():
         notes += (
-            f"{_count(int(unknown.sum()), 'row')} of a client or group without a threshold of its "
-            f"own: decided by the common one, a score of {model.model.threshold:g}.",
+            f"{_count(int(unknown.sum()), 'row')} of a client or group without its own threshold: "
+            f"the common threshold applies, a score of {model.model.threshold:g}.",
         )
     return cut + cuts, notes
 
 
-# --- which rows were held out ---------------------------------------------------------------------
+# --- held-out rows --------------------------------------------------------------------------------
 
 
 def parts_of_rows(folder: Path, table: Path) -> tuple[NDArray[np.str_] | None, tuple[str, ...]]:
-    """Return the part of each row of the run's own table, or a note on why that is not known.
+    """Return the part of each row if the table is the run's own, and notes.
 
-    For another table there is neither.
+    The parts are None for another table. If files of the run have changed, a note says so.
     """
     settings, rows = folder / SETTINGS, folder / ROWS
     if not (settings.exists() and rows.exists()):
         return None, ()
     experiment = Experiment.from_toml(settings)
     if not (experiment.label and experiment.sensitive):
-        return None, ()  # of a built-in set
+        return None, ()  # the run used a built-in set
     checksum = rows.read_text(encoding="utf-8").strip()
     try:
         files = table_files(experiment.table)
     except DataError:
-        files = []  # its folder is empty by now
+        files = []  # the folder is empty now
     if experiment.client is not None and len(files) <= 1:
         return _parts_of_table(replace(experiment, table=str(table)), checksum), ()
     places = [path.resolve() for path in files]
     parts = _parts_of_table(experiment, checksum) if table.resolve() in places else None
-    if parts is not None:  # one of several files that were trained on together
+    if parts is not None:  # the table is one of several files of the run
         ends = np.cumsum([len(read_table(path)) for path in files])
         return np.split(parts, ends[:-1])[places.index(table.resolve())], ()
     if len(files) > 1 and client_of(table) not in map(client_of, files):
         return None, ()  # another table
     return None, (
-        f"Which rows of {table.name!r} were held out, if any, is not known: the files that the run "
-        f"was trained on ({experiment.table}) have changed or are not there.",
+        f"The held-out rows of {table.name!r} are not known, because files of the run "
+        f"({experiment.table}) have changed or are missing.",
     )
 
 
 def _parts_of_table(experiment: Experiment, checksum: str) -> NDArray[np.str_] | None:
-    """Return the part of each row of a table, or None for other rows than those trained on."""
+    """Return the part of each row of a table, or None if the rows are not those of the run."""
     try:
         opened = open_table(experiment)
     except ValueError:
-        return None  # another table: new rows have no label
+        return None  # another table, for example without labels
     if opened.checksum != checksum:
         return None
     parts = np.where(opened.held_out, HELD_OUT, TRAIN)
@@ -245,7 +246,7 @@ def _parts_of_table(experiment: Experiment, checksum: str) -> NDArray[np.str_] |
 
 
 def _notes(schema: Schema, frame: Any, parts: NDArray[np.str_] | None) -> Iterator[str]:
-    """Yield notes on cells unseen in training, and on which rows were held out."""
+    """Yield notes on cells without an equivalent in training, and on held-out rows."""
     for column, cells in zip(schema.columns, schema.read(frame), strict=True):
         written = frame[column.name]
         is_empty = (written.isna() | (written.astype(str).str.strip() == "")).to_numpy()
@@ -254,8 +255,8 @@ def _notes(schema: Schema, frame: Any, parts: NDArray[np.str_] | None) -> Iterat
         if is_empty.any() and not column.has_missing:
             taken = "none of the known levels" if isinstance(column, Category) else "the mean"
             yield (
-                f"Column {column.name!r} is empty in {_count(int(is_empty.sum()), 'row')}, and "
-                f"never was in training; such a cell counts as {taken}."
+                f"Column {column.name!r} is empty in {_count(int(is_empty.sum()), 'row')}, but had "
+                f"no empty cells in training. An empty cell counts as {taken}."
             )
     if parts is not None:
         yield (
@@ -266,10 +267,10 @@ def _notes(schema: Schema, frame: Any, parts: NDArray[np.str_] | None) -> Iterat
 
 def _about_levels(name: str, cells: Any) -> str:
     levels = list(dict.fromkeys(str(cell) for cell in cells))
-    named = first_of(map(repr, levels), _MOST_NAMED)
+    named = first_of(map(repr, levels), _MAX_NAMED)
     return (
-        f"Column {name!r} has {_count(len(levels), 'level')} never seen in training, in "
-        f"{_count(len(cells), 'row')}: {named}. Such a cell counts as none of the known ones."
+        f"Column {name!r} has {_count(len(levels), 'level')} not seen in training, in "
+        f"{_count(len(cells), 'row')}: {named}. Such a cell counts as none of the known levels."
     )
 
 

@@ -1,4 +1,4 @@
-"""Run an experiment and write its folder; an interrupted run resumes from its checkpoint."""
+"""Run an experiment and write its folder, or resume it from a checkpoint."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ _WRITTEN = ("result.json", "model.json", "params.txt", "report.html")
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that came to an end."""
+    """A finished run."""
 
     folder: Path
     result: Result
@@ -35,7 +35,7 @@ class Finished:
 
     @property
     def budgets_met(self) -> bool:
-        """Whether hard rates on the training rows keep every budget that can be compared."""
+        """Return whether hard rates on the training rows satisfy every budget that is compared."""
         return not exceeded_budgets(self.result)
 
 
@@ -50,8 +50,8 @@ def run_experiment(
 ) -> Finished:
     """Train and write ``result.json``, ``model.json``, ``history.jsonl`` and the settings.
 
-    ``on_round`` is called after every round with its info and the share of all work that is done;
-    ``on_message`` gets sentences a person should read.
+    ``on_round`` is called after every round with its info and the completed share of the work.
+    ``on_message`` is called with messages for the user.
     """
     session = Session(folder, resume, on_round, on_message)
     return run_session(experiment, session, overwrite=overwrite)
@@ -64,7 +64,7 @@ def run_session(
     opener: Opener = open_run,
     overwrite: bool = False,
 ) -> Finished:
-    """Run an experiment in the session's folder, with the clients that ``opener`` returns."""
+    """Run an experiment opened by ``opener`` and write the session's folder."""
     began, folder = time.monotonic(), session.required_folder
     check_folder(experiment, folder, resume=session.resume, overwrite=overwrite)
     opened = opener(experiment)
@@ -73,7 +73,7 @@ def run_session(
     on_round = None if session.on_round is None else OverPhases(session.on_round)
 
     def begin(run: Run) -> None:
-        """Check the budgets against the groups before anything is written."""
+        """Check that groups can be compared, then prepare the folder."""
         if experiment.privacy is None:
             pooling = "none" if experiment.thresholds == "group" else experiment.pooling
             relative = experiment.relative_budget is not None
@@ -96,10 +96,10 @@ def run_session(
 def run_or_read(
     experiment: Experiment, session: Session, rows_sha256: str, opener: Opener = open_run
 ) -> Result:
-    """Run one of many experiments; if the session resumes, read a finished one back.
+    """Run one of many experiments, or return its stored result if the session resumes.
 
-    ``rows_sha256`` identifies the rows; a run with others is not resumed. A run that ended with
-    other ``rounds`` starts again.
+    Raise `CheckpointError` if the stored run has other rows, identified by ``rows_sha256``. A
+    finished run with other ``rounds`` is trained again.
     """
     folder = session.required_folder
     settings = folder / SETTINGS
@@ -110,12 +110,12 @@ def run_or_read(
             prepare_folder(experiment, rows_sha256, session)
             return read_result(folder / RESULT)
         session = replace(session, resume=False)
-    overwrite = not session.resume  # folders with other settings are rejected beforehand
+    overwrite = not session.resume  # `_check_folders` has rejected folders with other settings
     return run_session(experiment, session, opener=opener, overwrite=overwrite).result
 
 
 def _train(experiment: Experiment, opened: Opened, session: Session) -> Trained:
-    """Train with the settings of the experiment."""
+    """Train an opened run with the settings of the experiment."""
     settings = open_settings(experiment.method, opened.model, experiment.l2, experiment.objective)
     return train(
         opened.federation,
@@ -136,14 +136,14 @@ def _train(experiment: Experiment, opened: Opened, session: Session) -> Trained:
         groups=opened.groups,
         seed=experiment.seed,
         session=session,
-        verbose=False,  # the command line has a progress bar of its own
+        verbose=False,  # the command line shows its own progress bar
     )
 
 
 def _result(trained: Trained, experiment: Experiment, opened: Opened) -> Result:
-    """Return what is written of the run, with the settings that were chosen."""
+    """Return the result to write, with the chosen settings in place of open ones."""
     checksum = opened.checksum
-    if experiment.privacy is not None:  # it would confirm a guess of all rows
+    if experiment.privacy is not None:  # a checksum would confirm a guess of all rows
         checksum = "withheld: the rows are private"
     result = trained.result(
         seed=experiment.seed,
@@ -166,7 +166,7 @@ def may_change_on_resume(stored: Experiment) -> set[str]:
 
 
 def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrite: bool) -> None:
-    """Raise if the folder holds another run, before any row is read."""
+    """Raise if the folder holds a run with other settings."""
     settings = folder / SETTINGS
     _check_is_no_file(folder)
     if resume and not settings.exists():
@@ -180,24 +180,24 @@ def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrit
         before, now = getattr(stored, names[0]), getattr(experiment, names[0])
         more = f", and {len(names) - 1} more" if names[1:] else ""
         raise FCFLError(
-            f"The folder {str(folder)!r} holds a run with other settings ({names[0]} {before!r} "
-            f"there, {now!r} here{more}). Choose another `--out`, or pass `--overwrite`."
+            f"The folder {str(folder)!r} holds a run with other settings ({names[0]} is "
+            f"{before!r}, got {now!r}{more}). Choose another `--out`, or pass `--overwrite`."
         )
 
 
 def is_same_run(stored: Experiment, given: Experiment) -> bool:
-    """Whether a run that was begun with ``stored`` may be resumed with ``given``."""
+    """Return whether a run with settings ``stored`` may be resumed with settings ``given``."""
     return not _differing(stored, given, may_change_on_resume(stored))
 
 
 def _differing(stored: Experiment, given: Experiment, allowed: set[str]) -> list[str]:
-    """Return the names of settings that differ, but those ``allowed`` to."""
+    """Return the names of settings that differ, except the ``allowed`` names."""
     before, now = asdict(stored), asdict(given)
     return [name for name in before if before[name] != now[name] and name not in allowed]
 
 
 def check_free_folder(folder: Path) -> None:
-    """Raise if the folder holds a training run, before something else is written there."""
+    """Raise `FCFLError` if the folder holds a training run or is a file."""
     _check_is_no_file(folder)
     if (folder / SETTINGS).exists():
         raise FCFLError(f"The folder {str(folder)!r} holds a training run. Choose another `--out`.")
@@ -205,23 +205,23 @@ def check_free_folder(folder: Path) -> None:
 
 def _check_is_no_file(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise FCFLError(f"{str(folder)!r} is a file; `--out` needs a folder.")
+        raise FCFLError(f"`--out` must be a folder, got the file {str(folder)!r}.")
 
 
 def prepare_folder(experiment: Experiment, rows_sha256: str, session: Session) -> None:
-    """Write the settings and the rows' checksum; unless resuming, delete an older run."""
+    """Write the settings and the rows' checksum; delete an older run unless the session resumes."""
     folder = session.required_folder
     checksum = folder / ROWS
     if session.resume:
         if checksum.exists() and checksum.read_text(encoding="utf-8").strip() != rows_sha256:
             raise CheckpointError(
-                f"The rows differ from those of the run in {str(folder)!r}; it cannot be resumed "
-                "with them. Choose another `--out`."
+                f"The run in {str(folder)!r} cannot be resumed, because its rows were different. "
+                "Choose another `--out`."
             )
     else:
         if checkpoint_path(folder).exists() and not (folder / "result.json").exists():
             session.on_message(
-                f"The unfinished run in {str(folder)!r} starts again; `--resume` would continue it."
+                f"Restarting the unfinished run in {str(folder)!r}; `--resume` would continue it."
             )
         folder.mkdir(parents=True, exist_ok=True)
         forget(folder)
@@ -233,7 +233,7 @@ def prepare_folder(experiment: Experiment, rows_sha256: str, session: Session) -
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Name the folder in an `OSError`; turn Ctrl-C outside the rounds into `Interrupted`."""
+    """Raise `FCFLError` with the folder for an `OSError`, and `Interrupted` for Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:

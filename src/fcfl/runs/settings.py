@@ -1,7 +1,8 @@
-"""Settings of a run, as one frozen value that is also a TOML file.
+"""Settings of a run, as a frozen dataclass that can be stored as a TOML file.
 
-A class for each group of settings, and `Experiment`, which has them all. A field is an option of
-the command line with its docstring as help, and a key of the file: see ``fcfl.runs.options``.
+Each group of settings has a class; `Experiment` inherits all of them. Each field is a key of the
+file and an option of the command line, whose help is the field's docstring. See
+``fcfl.runs.options``.
 """
 
 import math
@@ -49,90 +50,92 @@ Columns = Annotated[tuple[str, ...], Written("COLUMN,…")]
 
 @dataclass(frozen=True)
 class DataSettings:
-    """The table, the roles of its columns, and how its rows are split."""
+    """The table, the roles of its columns, and the split of its rows."""
 
     GROUP: ClassVar = DATA
 
     table: Annotated[
         str,
         Written(
-            help="CSV, Parquet or xlsx file, several of them, a folder with one for each client, "
+            help="CSV, Parquet or xlsx file, several files, a folder with one file per client, "
             f"or a built-in set: {', '.join([*BUILTIN, 'synthetic'])}."
         ),
     ]
     """The table."""
     _: KW_ONLY
     client: Column | None = None
-    """Column that names the client of a row. Default for several files: their names."""
+    """Column with the client of each row. Default for several files: the files' names."""
     label: Column | None = None
-    """Column to predict; it has two values."""
+    """Column to predict. It must have two values."""
     sensitive: Columns = ()
     """Columns whose groups are compared, separated by commas."""
     positive: Annotated[str | None, Written("VALUE")] = None
-    """Label value that counts as 1. Default: that which means yes, larger number or last text."""
+    """Label value that counts as 1. Default: a value that means yes, else the larger number, else
+    the last text in alphabetical order."""
     drop: Columns = ()
     """Columns to leave out, separated by commas."""
     features: Columns = ()
-    """The only columns to use as features. Default: all without another role."""
+    """Columns to use as features. Default: all columns without another role."""
     keep: Columns = ()
-    """Columns to use although they look like an identifier, a date or the label itself."""
+    """Columns to use even if they look like an identifier, a date or a copy of the label."""
     categorical: Columns = ()
-    """Columns whose numbers are codes: one feature for each value."""
+    """Columns whose numbers are codes. Each code becomes a feature."""
     numeric: Columns = ()
-    """Columns to use as numbers."""
+    """Columns to treat as numbers."""
     missing: Annotated[tuple[str, ...] | None, Written("TEXT,…")] = None
-    """Cells that count as empty, separated by commas. Default: ?, -, . and other usual marks."""
+    """Texts of empty cells, separated by commas. Default: ?, -, . and other usual marks."""
     drop_unlabelled: bool = False
     """Leave out rows without a label."""
     max_levels: Annotated[int | None, _checks.check_at_least_one] = None
-    """Levels of a column that are used, the most frequent ones. Default: 100."""
+    """Maximum number of levels to use per column; the most frequent are used. Default: 100."""
     max_clients: Annotated[int | None, _checks.check_at_least_one] = None
-    """Largest number of clients that needs no confirmation. Default: 1,000."""
+    """Maximum number of clients without confirmation. Default: 1,000."""
     resplit: bool = False
-    """Split the rows of adult again, by --seed and --test-size, not as they were published."""
+    """Split the rows of adult by --seed and --test-size instead of using the published split."""
     schema: Annotated[str | None, Written("FILE")] = None
-    """File that declares labels, groups and columns; for --privacy, which reads none off rows."""
+    """File that declares labels, groups and columns. Required with --privacy, because private rows
+    must not determine them."""
     seed: Annotated[int, _checks.check_count] = 0
-    """Seed of the split and of a random start."""
+    """Random seed of the split and of random initial parameters."""
     test_size: Annotated[float, Written("SHARE"), _checks.check_confidence] = 0.3
     """Share of each client's rows to hold out."""
 
     @property
     def choices(self) -> Choices:
-        """The settings of single columns."""
+        """Return the choices for single columns."""
         return Choices(self.features, self.keep, self.categorical, self.numeric)
 
 
 @dataclass(frozen=True)
 class ComparedRates:
-    """The metric and its budgets, of training and of audits.
+    """The metric and its budgets, for training and audits.
 
-    ``budget`` is a number for every client or one per client, the key ``"*"`` standing for all
-    others.
+    ``budget`` is one number for all clients, or a mapping from clients to numbers. The key ``"*"``
+    of the mapping has the budget of all clients that are not named.
     """
 
     GROUP: ClassVar = BUDGETS
 
     _: KW_ONLY
     metric: Annotated[str, one_of(RATE_KINDS)] = "demographic_parity"
-    """Rates that are compared."""
+    """Group rates to compare."""
     budget: Annotated[
         float | Mapping[ClientId, float] | None, Written("BUDGET", read=read_budget), check_budgets
     ] = None
-    """Largest difference of group rates: 0.05 or 5%; by client: north=0.05,south=0.1; for all
-    but one: 0.05,south=0.1."""
+    """Largest allowed difference of group rates: 0.05 or 5%. By client: north=0.05,south=0.1. For
+    all clients except one: 0.05,south=0.1."""
     ratio: Annotated[float | None, Written("RATIO"), _checks.check_share] = None
-    """Smallest ratio of group rates; 0.8 is the four-fifths rule."""
+    """Smallest allowed ratio of group rates. 0.8 is the four-fifths rule."""
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """The rows that budgets hold on."""
+        """Return the scopes of the budgets."""
         return ("client",)
 
     def make_rules(
         self, attributes: Sequence[str], clients: Sequence[ClientId]
     ) -> tuple[Rule, ...]:
-        """Return one rule per attribute and scope, and another one if a ratio is given."""
+        """Return the rules of each attribute and scope: a difference, a ratio or both."""
         rules: list[Rule] = []
         metric: Any = self.metric
         budget = self.budget
@@ -150,49 +153,51 @@ class ComparedRates:
 
 @dataclass(frozen=True)
 class BudgetSettings(ComparedRates):
-    """Scope and confidence of budgets, and limits on what they may cost.
+    """Scope and confidence of budgets, and limits on the cost of safety margins.
 
-    ``relative_budget`` w gives every client w times the disparity it has without budgets.
+    The budget of each client is ``relative_budget`` times its disparity without budgets, if
+    ``relative_budget`` is given.
     """
 
     GROUP: ClassVar = BUDGETS
 
     _: KW_ONLY
     relative_budget: Annotated[float | None, Written("SHARE"), _checks.check_positive] = None
-    """Budgets as a share of the disparity each client has without budgets."""
+    """Budget of each client as a share of its disparity without budgets."""
     scope: Literal["client", "global", "both"] = "client"
-    """client: budgets hold on each client's rows; global: on all rows together."""
+    """client: budgets apply to each client's rows. global: budgets apply to the rows of all clients
+    together. both: both sets of budgets apply."""
     policy: Annotated[str | None, Written("FILE")] = None
     """TOML file with rules and budgets, instead of --metric, --budget, --ratio and --scope."""
     confidence: Annotated[float | None, Written("SHARE"), _checks.check_confidence] = None
-    """How sure to be that each budget holds for new people, as far as a client's rows allow:
-    training uses tighter bounds. 0 trains with the budgets as they are. Default: 0.9."""
+    """Confidence that each budget holds for new people, as far as a client's rows allow. Training
+    tightens the bounds by safety margins. 0: no margins. Default: 0.9."""
     max_accuracy_loss: Annotated[float, Written("X"), _checks.check_share] = MAX_ACCURACY_LOSS
-    """Accuracy on training rows that margins may cost beside the budgets."""
+    """Largest drop in training accuracy that safety margins may cause, beyond that of budgets."""
     max_rate_shift: Annotated[float | None, Written("X"), _checks.check_share] = None
-    """How far the rate of all clients together may shift from the model without budgets.
+    """Largest shift of the rate over all clients, compared with the model without budgets.
     Default: 0.05; no limit with --confidence 0."""
     pooling: Literal["auto", "none"] = "auto"
-    """auto: with eight clients or more, a client with few rows keeps its budget by an estimate
-    that borrows from the others. none: always by its own rows."""
+    """auto: with eight clients or more, estimate the disparity of a client with few rows from its
+    own rows and those of the other clients. none: use only the client's own rows."""
     new_rows: Annotated[float | None, Written("N"), _checks.check_positive] = None
-    """Keep budgets on samples of N rows of each client. Default: in its population."""
+    """Make margins for samples of N rows from each client. Default: for its population."""
     min_group_rows: Annotated[int | None, _checks.check_count] = None
-    """Rows that a group needs at a client to be compared there. Default: 30, more for a
-    budget below 0.05, 100 at most."""
+    """Minimum number of a client's rows for comparing a group. Default: 30; for a budget below
+    0.05 more, but at most 100."""
     thresholds: Thresholds = "common"
-    """group: one score for everybody, decision thresholds by client and group that keep the
-    budgets. The attribute is then used for every decision, which some laws forbid. common:
-    one threshold for everybody."""
+    """common: one decision threshold for all people. group: thresholds by client and group, which
+    satisfy the budgets with one score for all. Every decision then depends on the sensitive
+    attribute, which some laws forbid."""
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """The rows that budgets hold on."""
+        """Return the scopes of the budgets."""
         return ("client", "global") if self.scope == "both" else (self.scope,)
 
     @property
     def is_constrained(self) -> bool:
-        """Whether any budget is given."""
+        """Return whether any budget is given."""
         return any(b is not None for b in (self.budget, self.relative_budget, self.ratio))
 
     def check_budgets_fit(self) -> None:
@@ -223,71 +228,71 @@ def _check_privacy(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """The method, its options and what it minimises.
+    """The method, its options, the loss and the objective.
 
-    ``published`` takes the behaviour of the authors' public code where it differs from their
-    paper. By default ``l2`` and ``objective`` are chosen by leave-one-out losses for sqp, and are 0
-    and the method's own for the others. ``options`` are numbers that only the chosen method has,
-    such as ``{"q": 10}``; docs/baselines.md lists them.
+    ``published`` reproduces the authors' public code where it differs from their paper. By
+    default, ``l2`` and ``objective`` are chosen by leave-one-out losses for sqp. For other methods
+    the defaults are 0 and the objective of the method. ``options`` has numeric settings of the
+    chosen method only, such as ``{"q": 10}``; docs/baselines.md lists them.
     """
 
     GROUP: ClassVar = TRAINING
 
     _: KW_ONLY
     method: Annotated[str, one_of(METHODS, help=_METHODS_HELP), check_method] = "sqp"
-    """The method."""
+    """Training method."""
     published: bool = False
-    """Run two-stage as the authors' code does."""
+    """Run two-stage as in the authors' code."""
     step_size: float | None = None
-    """Longest gradient step."""
+    """Largest gradient step."""
     rounds: Annotated[tuple[int, ...] | None, Written("N[,N]")] = None
-    """Maximum number of rounds; for sqp and two-stage two counts: 800,1500."""
+    """Maximum number of rounds. sqp and two-stage take one number per stage: 800,1500."""
     options: Annotated[
         Mapping[str, int | float] | None,
         Written("NAME=X", read=read_options, flag="--option", repeated=True),
     ] = None
-    """Setting that only one method has, such as q=10 or local-epochs=5; may be repeated."""
+    """Setting of a single method, such as q=10 or local-epochs=5. May be repeated."""
     l2: Annotated[float | Literal["auto"] | None, Written("X|auto")] = None
-    """Weight of |params|²/2 in every loss; auto (default for sqp): chosen by
+    """Weight of |params|²/2 in every loss. auto (default for sqp): choose it by
     leave-one-out losses."""
     objective: Annotated[
         float | Literal["max", "mean", "auto"] | None, Written("max|mean|X|auto")
     ] = None
-    """max: the largest loss (the paper); mean: the mean loss; X: a smooth maximum, near the
-    mean when large; auto (default for sqp): chosen with --l2."""
+    """max: the largest client loss (as in the paper). mean: the mean loss. X: a smooth maximum,
+    close to the mean if X is large. auto (default for sqp): choose it with --l2."""
     loss: Annotated[str, one_of(LOSSES)] = CrossEntropy.name
-    """Loss of a row: cross-entropy; hinge, smoothed (its scores are not probabilities);
+    """Loss of a row: cross-entropy, smoothed hinge (its scores are not probabilities) or
     squared error."""
     threshold: Annotated[float, Written("P")] = HALF
-    """Probability from which on a row is selected: group rates are taken there. Lower it for a
-    rare label. Not for the hinge loss."""
+    """Smallest probability at which a row is selected. Group rates depend on it. Lower it for a
+    rare label. Not available with the hinge loss."""
     curvature: Literal["auto", "exact", "lbfgs"] = "auto"
-    """For sqp: exact, lbfgs, or auto by size."""
+    """Second derivatives for sqp: exact, approximated (lbfgs), or auto by the model's size."""
     protects: Literal["all", "worst"] = "all"
-    """Whose loss the second stage may not raise: all clients' or the worst one's only."""
+    """Losses that the second stage must not increase: of all clients, or of the worst client."""
     start: Literal["zero", "uniform"] = "zero"
-    """First parameters; uniform is random."""
+    """Initial parameters: zero or random (uniform)."""
     starts: Annotated[int | None, _checks.check_at_least_one] = None
-    """How many starts to compare, for sqp: the best is kept. Default: 1; 2 if --l2 and
-    --objective are given."""
+    """Number of initial parameters to try with sqp; the best model is kept. Default: 1, or 2 if
+    --l2 and --objective are given."""
     privacy: Annotated[
         Mapping[str, float] | None,
         Written("epsilon=E,delta=D", read=read_privacy),
         _check_privacy,
     ] = None
-    """Noise on all that clients report, so that each loses at most this much of a row's
-    privacy: epsilon=2,delta=1e-6. The method is then 'private'."""
+    """Differential privacy of each row, as epsilon=2,delta=1e-6. Clients add noise to all reports,
+    and the method is 'private'."""
 
     def check_not_private(self, what: str) -> None:
-        """Raise `ValueError` if a run that trains several times is private."""
+        """Raise `ValueError` if ``privacy`` is given for a command that trains several times."""
         if self.privacy is not None:
             raise ValueError(
-                f"`privacy` must be left out of a {what}: each of its runs spends its own epsilon, "
-                "and their sum is in no result. Train once: fcfl train --privacy"
+                f"`privacy` must be left out of a {what}: each run spends its own epsilon, and no "
+                "result reports their sum. Train once: fcfl train --privacy"
             )
 
     def check_method_fits(self) -> None:
-        """Raise `ValueError` if the method does not have one of the settings."""
+        """Raise `ValueError` if a setting does not apply to the method."""
         check_threshold(self.threshold, as_loss("loss", self.loss))
         registered = METHODS[self.method]
         if registered.traits.is_private != (self.privacy is not None):
@@ -305,24 +310,24 @@ class TrainingSettings:
                     f"`{name}` belongs to method {' or '.join(owners)}, got {self.method!r}."
                 )
         if self.published and self.protects != "all":
-            raise ValueError("`protects` must be 'all' with `published`, as in that code.")
+            raise ValueError("`protects` must be 'all' with `published`, as in the authors' code.")
         if self.options and not registered.takes_options:
             raise ValueError(
-                f"`options` must be left out with method {self.method!r}, which has settings of "
-                "its own for them: see fcfl train --help"
+                f"`options` must be left out with method {self.method!r}, whose settings are "
+                "options of the command: see fcfl train --help"
             )
         where = f"the options of method {self.method!r}"
         _checks.check_keys(self.options or {}, registered.own_options, where)
 
     @property
     def open_settings(self) -> OpenSettings:
-        """The L2 weight and the objective of a linear model, or that they are to be chosen."""
+        """Return the L2 weight and the objective of a linear model, as given or to be chosen."""
         return open_settings(self.method, None, self.l2, self.objective)
 
 
 @dataclass(frozen=True)
 class Experiment(TrainingSettings, BudgetSettings, DataSettings):
-    """Settings of one run: its data, its budgets, its training."""
+    """Settings of a run: data, budgets and training."""
 
     def __post_init__(self) -> None:
         if self.objective == math.inf:  # a smooth maximum becomes the mean in the limit
@@ -337,7 +342,7 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
         self.make_method()
 
     def make_method(self) -> Any:
-        """Return the method with its options."""
+        """Return the configured method."""
         registered = METHODS[self.method]
         steps: dict[str, object] = {}
         if self.step_size is not None:
@@ -358,7 +363,7 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
         return method(**shared, **steps, **(self.options or {}))
 
     def to_toml(self) -> str:
-        """Return the settings as a TOML file; what is unset is left out."""
+        """Return the settings as the text of a TOML file, without unset fields."""
         return "# Settings of an fcfl run.\n\n" + tomli_w.dumps(plain_table(self))
 
     @classmethod
@@ -371,33 +376,34 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
         try:
             return cls(**read_table(cls, table, repr(str(path))))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"The settings {str(path)!r} do not fit: {error}") from None
+            raise ValueError(f"The settings {str(path)!r} are invalid: {error}") from None
 
 
-_DECLARED = "columns, levels and labels are declared by the schema"
-_BY_NOISE = "bounds are tightened by the size of the noise"
+_DECLARED = "the schema declares columns, levels and labels"
+_BY_NOISE = "margins depend on the size of the noise"
 _NOT_PRIVATE = {
     **dict.fromkeys(("positive", "drop", "features", "keep", "categorical", "numeric"), _DECLARED),
     **dict.fromkeys(("missing", "max_levels"), _DECLARED),
-    "max_clients": "clients are not counted beforehand",
+    "max_clients": "clients are not counted before training",
     "resplit": "rows are split by their content",
     **dict.fromkeys(("confidence", "max_accuracy_loss", "max_rate_shift"), _BY_NOISE),
     **dict.fromkeys(("pooling", "new_rows"), _BY_NOISE),
     **dict.fromkeys(("start", "starts"), "there is one fit, from zero"),
-}  # settings that a private run does not have, and why
+}  # settings that do not apply to a private run, and the reason
 
 
 def check_private(settings: object) -> None:
-    """Raise `ValueError` for a setting without effect in a private run."""
+    """Raise `ValueError` if a setting does not apply to a private run."""
     has_split = getattr(settings, "table", None) in ORIGINAL_SPLIT
-    split = {"test_size": "this set has a split of its own"} if has_split else {}
+    split = {"test_size": "this data set has a published split"} if has_split else {}
     check_left_out(settings, _NOT_PRIVATE | split, "with `privacy`")
 
 
 def check_left_out(settings: object, reasons: Mapping[str, str], what: str) -> None:
-    """Raise `ValueError` for a setting that would be ignored; ``reasons`` are by setting.
+    """Raise `ValueError` if a setting that would be ignored is not the default.
 
-    ``settings`` may have some of the fields of `Experiment` only.
+    ``reasons`` maps each such setting to the reason. ``settings`` needs only some fields of
+    `Experiment`.
     """
     for name, why in reasons.items():
         default = settings_of(Experiment)[name].default

@@ -1,4 +1,4 @@
-"""The config of a run over sites: the keys of ``[tool.flwr.app.config]``."""
+"""The run config of a run over sites: the keys of ``[tool.flwr.app.config]``."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, replace
@@ -31,25 +31,28 @@ from fcfl.sites.settings import Config, ConfigValue
 
 COMMANDS = ("train", "compare", "sweep", "negotiate")
 FOR_SITES = tuple(name for name in COMPARED if METHODS[name].traits.over_sites)
-TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
-_OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others
-    "policy": (None, "Absolute path of a policy file at the server, instead of the four above."),
+TABLE = "sites"  # the table in the settings of a run over sites
+_OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help that differ from `fcfl train`
+    "policy": (
+        None,
+        "Absolute path of a policy file at the server, instead of metric, budget, ratio and scope.",
+    ),
     "method": (
         "sqp",
-        f"One of {', '.join(FOR_SITES)}; the others than sqp take hundreds of exchanges or more.",
+        f"One of {', '.join(FOR_SITES)}. Methods other than sqp need hundreds of exchanges.",
     ),
     "rounds": (
         (200, 200),
-        "Maximum number of rounds of each stage; a comparison's methods of one stage have the sum.",
+        "Maximum number of rounds per stage. In a comparison, methods of one stage get the sum.",
     ),
-    "l2": (0.003, "Weight of |params|²/2 in every loss; auto: chosen by leave-one-out losses."),
+    "l2": (0.003, "Weight of |params|²/2 in every loss. auto: choose it by leave-one-out losses."),
     "objective": (
         10.0,
-        "max: the largest loss; mean: the mean loss; a number: a smooth maximum, near the mean "
-        "when large; auto: chosen by leave-one-out losses.",
+        "max: the largest client loss. mean: the mean loss. A number: a smooth maximum, close to "
+        "the mean if the number is large. auto: choose it by leave-one-out losses.",
     ),
 }
-_OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order of its config
+_OF_RUN = (  # settings of `fcfl train` that apply over sites, in the order of the run config
     *("label", "sensitive", "positive", "drop", "drop_unlabelled", "seed", "test_size"),
     *("metric", "budget", "relative_budget", "ratio", "scope", "policy", "confidence"),
     *("max_accuracy_loss", "max_rate_shift", "pooling", "new_rows"),
@@ -57,14 +60,14 @@ _OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order 
     *("l2", "objective", "loss", "threshold", "curvature", "protects"),
     *("starts", "privacy"),
 )
-_OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are those of the method
+_OF_SQP = ("rounds", "l2", "objective")  # settings whose defaults in `_OTHERWISE` are for sqp
 _OF_COMMAND = {
     "methods": ("compare",),
     "budgets": ("sweep", "negotiate"),
     "relative": ("sweep",),
     "by": ("negotiate",),
     "most": ("negotiate",),
-}  # keys that only some commands have
+}  # keys that apply to some commands only
 _NEGOTIATED = (
     *("command", "budgets", "by", "most", "sites", "nodes", "label", "sensitive", "positive"),
     *("drop", "drop_unlabelled", "seed", "test_size", "metric", "min_group_rows", "l2"),
@@ -76,49 +79,50 @@ _WHERE = "the run config"
 def _check_absolute(name: str, path: str | Path) -> None:
     if not Path(path).is_absolute():
         raise ValueError(
-            f"`{name}` must be an absolute path, got {str(path)!r}: the server's app runs in a "
-            "folder of its own."
+            f"`{name}` must be an absolute path, got {str(path)!r}, because the server's app runs "
+            "in its own folder."
         )
 
 
 @dataclass(frozen=True)
 class SitesConfig:
-    """A checked run config: an experiment, and the settings that only a run over sites has."""
+    """A checked run config: an experiment, and settings of runs over sites only."""
 
     experiment: Experiment
     _: KW_ONLY
     sites: Annotated[tuple[ClientId, ...], Written("NAME,…", read=read_sites)]
-    """Names of all sites, separated by commas; the run waits for every one of them."""
+    """Names of all sites, separated by commas. The run waits until all of them are connected."""
     out: Annotated[Path, Written("FOLDER", read=lambda _, text: Path(text)), _check_absolute]
     """Absolute path of the folder to write at the server."""
     command: Annotated[str, one_of(COMMANDS)] = "train"
-    """What to do, as the command of the same name: train, compare, sweep, negotiate."""
+    """Command to run: train, compare, sweep or negotiate."""
     methods: Annotated[
         tuple[str, ...],
-        Written(
-            help=f"compare: methods, separated by commas; by default all: {', '.join(FOR_SITES)}."
-        ),
+        Written(help=f"compare: methods, separated by commas. Default: {', '.join(FOR_SITES)}."),
     ] = ()
-    """The methods."""
+    """Methods to compare."""
     budgets: tuple[float, ...] = ()
-    """sweep: budgets to train under, one after another; negotiate: those to combine."""
+    """sweep: budgets to train with. negotiate: budgets to combine."""
     relative: tuple[float, ...] = ()
-    """sweep: instead, shares of the disparity each site has without budgets."""
+    """sweep: budgets as shares of each site's disparity without budgets, instead of budgets."""
     by: VotingRule = "nash"
-    """negotiate: the rule whose winner is written."""
+    """negotiate: voting rule that decides."""
     most: Annotated[int, check_count] = MOST
-    """negotiate: combinations trained at most; each costs a site about one of its counts."""
+    """negotiate: maximum number of combinations to train. For each, sites send exact counts of
+    decisions."""
     nodes: Annotated[Mapping[ClientId, int] | None, Written("NAME=ID,…", read=read_nodes)] = None
-    """Flower: each site's node, NAME=ID, by `flwr supernode list`; no other may use its name."""
+    """Flower: node of each site, NAME=ID, as listed by `flwr supernode list`. Other nodes cannot
+    use the site's name."""
     module: str | None = None
-    """A torch module instead of a linear model, as package.module:function, which is installed
-    at the server and at every site."""
+    """Torch module to train instead of a linear model, as package.module:function. It must be
+    installed at the server and at all sites."""
     lookahead: tuple[float, ...] | None = None
-    """Shorter steps to request beside the full one; by default as in-process."""
+    """Lengths of shorter steps to evaluate in the same exchange as the full step. Default: as
+    in-process."""
     site_timeout: Annotated[float, Written("SECONDS"), check_positive] = 600.0
-    """Seconds to wait for a site in a round."""
+    """Maximum time to wait for a site's response, in seconds."""
     max_age: Annotated[int, check_count] = 0
-    """Rounds for which the last report of an absent site stays in force."""
+    """Maximum number of rounds for which an absent site's last report is used."""
     resume: bool = False
     """Continue from the last checkpoint in out."""
     overwrite: bool = False
@@ -129,8 +133,8 @@ class SitesConfig:
         unbound = [site for site in self.sites if self.nodes and site not in self.nodes]
         if unbound:
             raise ValueError(
-                f"`nodes` must have the node of every site, or of none; {unbound[0]!r} has none. "
-                "`flwr supernode list` shows them."
+                f"`nodes` must name a node for every site or be left out; {unbound[0]!r} has none. "
+                "`flwr supernode list` lists nodes."
             )
         for name, commands in _OF_COMMAND.items():
             default = settings_of(SitesConfig)[name].default
@@ -142,40 +146,39 @@ class SitesConfig:
         for name in (self.experiment.method, *self.methods):
             if not METHODS[name].traits.over_sites:
                 raise ValueError(
-                    f"`method` {name!r} does not run over sites: it requests more than they send. "
-                    f"Choose of {', '.join(FOR_SITES)}, or train where all rows are in one place."
+                    f"`method` must be one of {', '.join(FOR_SITES)} over sites, got {name!r}, "
+                    "which requests quantities that sites do not send."
                 )
         self._check_command()
 
     def _check_command(self) -> None:
-        """Raise `ValueError` if the command lacks what it needs."""
+        """Raise `ValueError` if the settings do not fit the command."""
         if self.command == "compare":
             self.experiment.check_not_private("comparison")
             if self.experiment.method != "sqp":
                 raise ValueError(
-                    "`method` must be left out in a comparison, whose methods are in `methods`, "
-                    f"got {self.experiment.method!r}."
+                    "`method` must be left out in a comparison, which has `methods`, got "
+                    f"{self.experiment.method!r}."
                 )
         if self.command == "negotiate":
             Procedure(self.budgets or None, self.by, self.most)
         if self.command == "sweep":
             if bool(self.budgets) == bool(self.relative):
-                raise ValueError("A sweep needs `budgets` or `relative`, and not both.")
+                raise ValueError("A sweep requires either `budgets` or `relative`.")
             values, relative = self.swept
             check_sweep(self.experiment, values, relative=relative)
 
     @classmethod
     def from_run_config(cls, config: Config) -> "SitesConfig":
-        """Read what Flower gives to the server app; empty text stands for the default."""
+        """Return the checked settings of a run config; empty text stands for the default."""
         check_keys(config, CONFIG, _WHERE)
         given = {one.name: _read(one, config.get(key, CONFIG[key][0])) for key, one in KEYS.items()}
         if given["command"] == "negotiate":
             for key, one in KEYS.items():
                 if one.name not in _NEGOTIATED and given[one.name] != _default_of(one):
                     raise ValueError(
-                        f"`{key}` must be left out in a negotiation, got {given[one.name]!r}: "
-                        "combinations are trained by sqp with budgets for differences, each from "
-                        "its beginning."
+                        f"`{key}` must be left out in a negotiation, got {given[one.name]!r}: sqp "
+                        "trains all combinations, with budgets for differences."
                     )
         if not given["label"] or not given["sensitive"]:
             raise ValueError("`label` and `sensitive` must name columns of every site's table.")
@@ -190,28 +193,28 @@ class SitesConfig:
         if own["command"] == "compare":
             own["methods"] = own["methods"] or FOR_SITES
             if given["rounds"] == _OTHERWISE["rounds"][0]:
-                given["rounds"] = None  # each method has its own
+                given["rounds"] = None  # the default of each method
         return cls(Experiment(table=f"{TABLE} {', '.join(own['sites'])}", **given), **own)
 
     @property
     def written(self) -> Path:
-        """The file whose presence marks the end of the run."""
+        """Return the path of the file that is written at the end of the run."""
         names = {"compare": COMPARISON, "negotiate": NEGOTIATION}
         return self.out / names.get(self.command, RESULT)
 
     @property
     def swept(self) -> tuple[tuple[float, ...], bool]:
-        """The values of a sweep, and whether they are shares."""
+        """Return the budgets of a sweep, and whether they are relative."""
         return self.budgets or self.relative, bool(self.relative)
 
     @property
     def procedure(self) -> Procedure:
-        """The procedure of a negotiation."""
+        """Return the procedure of a negotiation."""
         return Procedure(self.budgets or None, self.by, self.most)
 
     @property
     def terms(self) -> Terms:
-        """What a site needs before it can introduce itself."""
+        """Return the terms that a site needs for its introduction."""
         run = self.experiment
         return Terms(
             *(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed),
@@ -219,7 +222,7 @@ class SitesConfig:
         )
 
     def make_method(self, experiment: Experiment) -> Any:
-        """Return the method, with a look-ahead if one is given."""
+        """Return the method of an experiment, with ``lookahead`` if given."""
         method = experiment.make_method()
         if self.lookahead is None or not hasattr(method, "lookahead"):
             return method
@@ -227,12 +230,12 @@ class SitesConfig:
 
 
 def run_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
-    """Return values by field as Flower carries them: numbers, truth values, text."""
+    """Return a run config from values by field, as Flower's types: numbers, truth values, text."""
     return {key: _write(given[one.name]) for key, one in KEYS.items() if one.name in given}
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
-    """Read ``key=value`` texts as a part of a run config."""
+    """Return a partial run config from ``key=value`` texts."""
     settings: dict[str, ConfigValue] = {}
     for pair in pairs:
         key, equals, text = (part.strip() for part in pair.partition("="))
@@ -244,7 +247,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
 
 
 def config_text(given: Config, *, without: Collection[str] = ()) -> str:
-    """Return the whole run config as TOML, each key below its meaning."""
+    """Return the whole run config as TOML, with each key's help as a comment above it."""
     return "".join(
         f"# {meaning}\n{tomli_w.dumps({key: given.get(key, default)})}"
         for key, (default, meaning) in CONFIG.items()
@@ -253,9 +256,9 @@ def config_text(given: Config, *, without: Collection[str] = ()) -> str:
 
 
 def write_app(folder: Path, files: Mapping[str, str], *, overwrite: bool) -> None:
-    """Write the files of an app; raise `FCFLError` if one exists and may not be replaced."""
+    """Write the files of an app; raise `FCFLError` if one exists and not ``overwrite``."""
     if folder.exists() and not folder.is_dir():
-        raise FCFLError(f"{str(folder)!r} is a file; an app needs a folder.")
+        raise FCFLError(f"An app requires a folder, but {str(folder)!r} is a file.")
     present = [name for name in files if (folder / name).exists()]
     if present and not overwrite:
         raise FCFLError(
@@ -268,7 +271,7 @@ def write_app(folder: Path, files: Mapping[str, str], *, overwrite: bool) -> Non
 
 
 def _read(one: Setting, value: object) -> Any:
-    """Return one value of a run config; empty text is the default where there is one."""
+    """Return one value of a run config; empty text stands for the default, if there is one."""
     value = value.strip() if isinstance(value, str) else value
     if value == "" and one.default is not MISSING:
         return _default_of(one)
@@ -295,7 +298,7 @@ def _write(value: object) -> ConfigValue:
 
 
 def _keys() -> dict[str, Setting]:
-    """Return every key with its field, the sites first and the folder last."""
+    """Return the fields of all keys in order, from the sites to the folder."""
     run = settings_of(Experiment)
     sites, out, *own = settings_of(SitesConfig).values()
     swept = [one.name for one in own].index("module")
@@ -307,4 +310,4 @@ KEYS = _keys()
 CONFIG: dict[str, tuple[ConfigValue, str]] = {
     key: (_write(_default_of(one)), _help_of(one)) for key, one in KEYS.items()
 }
-"""Key, default as Flower carries it, and what it means: made from the settings' own fields."""
+"""Default, as Flower's type, and help of each key, from the fields of the settings."""

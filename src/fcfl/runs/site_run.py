@@ -1,4 +1,4 @@
-"""A run over sites that keep their rows: agree, train, evaluate, write the same folder."""
+"""Run commands over sites that keep their rows, with the same result folder as in-process."""
 
 import hashlib
 import logging
@@ -33,13 +33,12 @@ from fcfl.sites.settings import Config
 from fcfl.sites.transport import Transport
 
 log = logging.getLogger("fcfl")
-# Of nine in ten runs of sqp with a linear model: `python -m benchmarks.exchanges`.
-EXCHANGES = (7, 60)
+EXCHANGES = (7, 60)  # nine in ten linear runs of sqp: `python -m benchmarks.exchanges`
 
 
 @dataclass
 class Sites:
-    """Sites that keep their rows; they are introduced once, when a run is first opened."""
+    """Sites that keep their rows. They introduce themselves when the first run is opened."""
 
     transport: Transport
     run: SitesConfig
@@ -47,11 +46,11 @@ class Sites:
 
     @cached_property
     def federation(self) -> RemoteFederation:
-        """All sites, agreed on columns and encoding."""
+        """Return the federation of all sites, after the agreement on columns and encoding."""
         run = self.run
         self.on_message(f"Waiting for {len(run.sites)} sites: {', '.join(run.sites)}.")
         if run.nodes is None:
-            self.on_message("Names of sites are only claimed: `nodes` binds them to their keys.")
+            self.on_message("Names of sites are not verified. `nodes` binds names to nodes' keys.")
         return RemoteFederation(
             self.transport,
             run.sites,
@@ -62,7 +61,7 @@ class Sites:
         )
 
     def open(self, experiment: Experiment) -> Opened:
-        """Return what a run trains: a linear model or a module. Its traffic counts from here."""
+        """Open a run of a linear model or a module over the sites; its traffic counts from now."""
         sites, module = self.federation, self.run.module
         agreement, loss = sites.agreement, as_loss("loss", experiment.loss)
         n_features, threshold = agreement.schema.n_features, experiment.threshold
@@ -95,12 +94,12 @@ class Sites:
 
 
 def _expected_cost(traffic: Mapping[ClientId, Traffic]) -> str:
-    """Return how many exchanges to expect, and how long they take at the pace of introductions."""
+    """Return a message with the expected number of exchanges and their duration."""
     seconds = max(one.slowest_seconds for one in traffic.values())
     low, high = EXCHANGES
-    most = timedelta(seconds=round(high * seconds))
+    longest = timedelta(seconds=round(high * seconds))
     return (
-        f"Expect {low} to {high} exchanges with all sites: at most about {most} at "
+        f"Expect {low} to {high} exchanges with all sites: at most about {longest} at "
         f"{seconds:.2g} s each, the time of the slowest introduction."
     )
 
@@ -120,7 +119,7 @@ def _deployment(
             messages=now.messages - was.messages,
             bytes_to=now.bytes_to - was.bytes_to,
             bytes_from=now.bytes_from - was.bytes_from,
-            slowest_seconds=now.slowest_seconds,  # of all runs
+            slowest_seconds=now.slowest_seconds,  # over all runs
         )
     return Deployment(
         budgets_met,
@@ -135,10 +134,10 @@ def _about_versions(introductions: Mapping[ClientId, Introduction]) -> tuple[str
     other = [f"{name!r} {version}" for name, version in versions.items() if version != __version__]
     if not other:
         return ()
-    return (f"The server has fcfl {__version__}, these sites have not: {', '.join(other)}.",)
+    return (f"The server has fcfl {__version__}; sites with other versions: {', '.join(other)}.",)
 
 
-# --- a command over the sites, and its page -------------------------------------------------------
+# --- commands over sites and their pages ----------------------------------------------------------
 
 
 def run_sites(
@@ -148,7 +147,7 @@ def run_sites(
     on_round: OnRound | None = None,
     on_message: Callable[[str], None],
 ) -> Finished:
-    """Train over the sites of a transport and write the folder in the config."""
+    """Train over the sites of a transport and write the folder ``out`` of the config."""
     run = SitesConfig.from_run_config(config)
     session = Session(run.out, run.resume, on_round, on_message, run.max_age)
     return _run(run, Sites(transport, run, on_message), session)
@@ -159,22 +158,22 @@ def _run(run: SitesConfig, sites: Sites, session: Session) -> Finished:
 
 
 def has_begun(run: SitesConfig) -> bool:
-    """Whether the folder has a run of these settings, which can be resumed."""
-    if run.command != "train":  # a folder for each run, with settings of its own
+    """Return whether the folder has a run that can be resumed with these settings."""
+    if run.command != "train":  # each run has its own subfolder with settings
         return any(run.out.glob(f"*/{SETTINGS}"))
     settings = run.out / SETTINGS
     return settings.exists() and is_same_run(Experiment.from_toml(settings), run.experiment)
 
 
 def serve(transport: Transport, config: Config) -> None:
-    """Run the command of the config; log a line for every round.
+    """Run the command of the config and log a line for every round.
 
-    `resume` continues a run that has begun and begins it otherwise: who submits a run again after
-    a fault need not see the server's disk.
+    `resume` continues a run if there is one to resume, and starts it otherwise. A run can thus be
+    submitted again after a fault without access to the server's disk.
     """
     run = SitesConfig.from_run_config(config)
     if run.resume and not has_begun(run):
-        log.info("There is nothing to resume in %s: the run begins.", run.out)
+        log.info("Starting a new run, because %s has no run to resume.", run.out)
         run = replace(run, resume=False)
     sites = Sites(transport, run, log.info)
     session = Session(run.out, run.resume, _log_round, log.info, run.max_age)
@@ -199,8 +198,8 @@ def _train(run: SitesConfig, sites: Sites, session: Session) -> None:
 
 
 def _compare(run: SitesConfig, sites: Sites, session: Session) -> None:
-    """Compare methods over the same sites, as `fcfl compare` does with one table."""
-    seeds = [run.experiment.seed]  # another seed would split the sites' rows differently
+    """Compare methods over the sites, as `fcfl compare` does for one table."""
+    seeds = [run.experiment.seed]  # other seeds would split the sites' rows differently
     comparison = run_comparison(
         run.experiment, run.methods, seeds, session, overwrite=run.overwrite, opener=sites.open
     )
@@ -213,7 +212,7 @@ def _compare(run: SitesConfig, sites: Sites, session: Session) -> None:
 
 
 def _sweep(run: SitesConfig, sites: Sites, session: Session) -> None:
-    """Train under one budget after another, as `fcfl sweep` does with one table."""
+    """Train with each budget over the sites, as `fcfl sweep` does for one table."""
     values, relative = run.swept
     curve = run_sweep(
         run.experiment,
@@ -230,10 +229,10 @@ def _sweep(run: SitesConfig, sites: Sites, session: Session) -> None:
 
 
 def _negotiate(run: SitesConfig, sites: Sites, session: Session) -> None:
-    """Find budgets that all sites accept; only ballots leave the sites, no preferences."""
+    """Negotiate budgets over the sites; sites send ballots but not preferences."""
 
     def command(_: Experiment, found: Negotiation) -> str:
-        """Return the run config that trains the agreement, whatever the engine."""
+        """Return the run config that trains the agreement, for any engine."""
         objective = f'"{found.objective}"' if isinstance(found.objective, str) else found.objective
         policy = f'policy="{run.out / AGREED}" l2={found.l2:g} objective={objective}'
         return f'run config command="train" budgets="" {policy} confidence="0"'
@@ -251,7 +250,7 @@ def _negotiate(run: SitesConfig, sites: Sites, session: Session) -> None:
 
 
 def _log_round(info: RoundInfo, share: float) -> None:
-    if not info.worst_client:  # not of the training itself: settings or starts are compared
+    if not info.worst_client:  # the round compares settings or initial parameters
         log.info("%s, exchange %d, %.0f %% done", info.note, info.round, 100 * share)
         return
     log.info(

@@ -3,9 +3,9 @@ r"""The paper's synthetic problem (section 5.2): two non-convex objectives in tw
 .. math:: l_1(\theta) = 1 - e^{-|\theta - 1/\sqrt n|^2}, \qquad
           l_2(\theta) = 1 - e^{-|\theta + 1/\sqrt n|^2}
 
-:math:`l_1` is minimised under :math:`l_2 \le \epsilon`. Here it is one client whose loss is
-:math:`l_1` and whose only group rate is :math:`l_2`, which also lies in [0, 1]. In a run that rate
-is compared with a group whose rate is always zero, so that a budget bounds the objective itself.
+The problem is to minimise :math:`l_1` subject to :math:`l_2 \le \epsilon`. It has one client with
+the loss :math:`l_1` and the group rate :math:`l_2`, which lies in [0, 1]. A run compares this rate
+with a second group, whose rate is always zero. The budget is therefore a bound on :math:`l_2`.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ RULE = Difference("demographic_parity", ATTRIBUTE)
 
 @dataclass(frozen=True, slots=True)
 class SyntheticClient:
-    """Reports the two objectives, their gradients and the curvature of their weighted sum."""
+    """Client that reports two objectives, their gradients and the Hessian of their weighted sum."""
 
     n_params: int = 20
 
     @property
     def center(self) -> Vector:
-        """Minimiser of the first objective; the second's is its negative."""
+        """Return the minimiser of the first objective; the second minimiser is its negative."""
         return np.full(self.n_params, 1.0 / np.sqrt(self.n_params))
 
     def report(self, point: Point) -> Report:
@@ -51,16 +51,16 @@ class SyntheticClient:
 
 
 def _bump(offset: Vector) -> tuple[float, Vector, Matrix]:
-    """Return value, gradient and Hessian of ``1 - exp(-|offset|²)``."""
+    """Return the value, gradient and Hessian of ``1 - exp(-|offset|²)``."""
     height = float(np.exp(-(offset @ offset)))
     hessian = 2 * height * (np.eye(offset.size) - 2 * np.outer(offset, offset))
     return 1.0 - height, 2 * height * offset, hessian
 
 
 def start(*, feasible: bool, n_params: int = 20, seed: int = 0) -> Vector:
-    """Return a start that keeps every budget from .2 up, or one that exceeds every budget to .8.
+    """Return initial parameters that satisfy budgets from .2 up, or that exceed budgets up to .8.
 
-    Both have a first objective above .9, so it can fall to the constrained optimum.
+    In both cases the first objective is above .9, and so above the constrained optimum.
     """
     center = np.full(n_params, 1.0 / np.sqrt(n_params))
     sideways = np.random.default_rng(seed).standard_normal(n_params)
@@ -76,7 +76,7 @@ def constrained_optimum(budget: float) -> float:
 
 
 class SyntheticParty:
-    """A client that evaluates two formulas instead of rows."""
+    """A client of a federation that evaluates the two objectives instead of rows."""
 
     def __init__(self) -> None:
         self.formulas = SyntheticClient()
