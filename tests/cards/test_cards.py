@@ -95,8 +95,8 @@ def test_the_tables_of_local_law_144_are_those_of_pandas(audited, title, columns
             assert cells[3] == f"{line['ratio']:.3f}"
     unknown = frame[columns].isna().any(axis=1).sum()
     body = card.split(f"## {title}\n")[1].split("\n## ")[0]
-    assert f"Of unknown category, and in no line: {unknown}." in body
-    assert ("Under 2% of the data" in body) == expected["ratio"].isna().any()
+    assert f"Applicants of unknown category, not in this table: {unknown}." in body
+    assert ("less than 2 % of the data" in body) == expected["ratio"].isna().any()
 
 
 def test_employers_dates_and_sources_are_named_or_said_to_be_missing(audited, tmp_path):

@@ -1,1 +1,1 @@
-"""What people must hand in about a model, written from the files of a run or an audit."""
+"""Regulatory and model cards, written from the files of a run or an audit."""

@@ -1,7 +1,7 @@
-"""Documents about a run or an audit: a template of each kind, filled from result and facts.
+"""Write cards: documents about a run or an audit, rendered from a template for each kind.
 
-Every expression of a template is escaped: in Markdown against Markdown and HTML, in XML against
-markup and control characters.
+Every expression in a template is escaped: Markdown and HTML syntax in Markdown templates, markup
+and control characters in XML templates.
 """
 
 import tomllib
@@ -31,14 +31,14 @@ SUFFIX: dict[Kind, str] = {"ll144": "md", "chai": "xml", "annex-iv": "md", "skop
 NOT_STATED = "Not stated."
 Facts: TypeAlias = Mapping[str, str]
 _KEPT = {
-    "held-out rows": "rows that were held out of training, chosen at random within each client",
-    "training rows": "the rows of training: nothing was held out",
+    "held-out rows": "rows held out of training, chosen at random within each client",
+    "training rows": "the training rows, because no rows were held out",
     "audited rows": "the rows of the audited table",
 }
 
 
-def make_card(folder: Path, kind: Kind, facts: Facts, least: int, today: date) -> str:
-    """Return the card of a run or an audit; counts under ``least`` are hidden."""
+def make_card(folder: Path, kind: Kind, facts: Facts, min_cell: int, today: date) -> str:
+    """Return the card of a run or an audit; counts from 1 to ``min_cell - 1`` are hidden."""
     result = read_run(folder).result
     if result is None:
         raise DataError(f"There is no {RESULT} in {str(folder)!r} to make a card of.")
@@ -50,12 +50,12 @@ def make_card(folder: Path, kind: Kind, facts: Facts, least: int, today: date) -
         "part": result.judged_part,
         "everyone": [*result.clients.items(), ("", result.overall)],
         "claims": claims_of(result),
-        "client_rows": client_rows(result, least),
-        "tables": _tables(folder, result, least, is_required=kind == "ll144"),
+        "client_rows": client_rows(result, min_cell),
+        "tables": _tables(folder, result, min_cell, is_required=kind == "ll144"),
         "columns": _columns(folder) if kind == "skops" else (),
         "facts": facts,
         "fact": lambda key: facts.get(key, NOT_STATED),
-        "least": least,
+        "min_cell": min_cell,
         "today": today.isoformat(),
         "standing": words.standing(result),
         "how_tested": how_tested(result),
@@ -66,31 +66,32 @@ def make_card(folder: Path, kind: Kind, facts: Facts, least: int, today: date) -
 
 
 def how_tested(result: Result) -> str:
-    """Return which rows were tested, and what intervals and verdicts mean."""
+    """Describe the tested rows, the intervals and the verdicts."""
     statement = "" if result.audit is None else f" {result.audit.statement}"
-    selected = words.threshold_sentence(result) or "Decisions are those of the table."
+    selected = words.threshold_sentence(result) or "Decisions are taken from the audited table."
     return (
-        f"Tested on {_KEPT[rows_called(result)]}, {len(result.clients)} clients. "
+        f"Tested on {_KEPT[rows_called(result)]}, at {len(result.clients)} clients. "
         f"{selected}{statement} A budget is met if the whole interval is within it, exceeded if "
-        "the whole interval is beyond it, and undetermined otherwise."
+        "the whole interval is beyond it, and undetermined if the interval contains it."
     )
 
 
-def client_rows(result: Result, least: int) -> dict[str, int | None]:
-    """Return judged rows of every client, and of all as the entry ""; small ones are None."""
+def client_rows(result: Result, min_cell: int) -> dict[str, int | None]:
+    """Return the tested rows of each client, and of all as the entry ""; None if hidden."""
     part = result.judged_part
     sizes = {name: client.rows.of(part) for name, client in result.clients.items()}
     sums = [Sum(name, (i,), size) for i, (name, size) in enumerate(sizes.items())]
     sums.append(Sum("", tuple(range(len(sizes))), sum(sizes.values()), is_total=True))
-    hidden = hidden_sums(sums, least) if least > 1 else set()
+    hidden = hidden_sums(sums, min_cell) if min_cell > 1 else set()
     return {str(one.name): None if one.name in hidden else one.value for one in sums}
 
 
-def _tables(folder: Path, result: Result, least: int, *, is_required: bool) -> RateTables | None:
+def _tables(folder: Path, result: Result, min_cell: int, *, is_required: bool) -> RateTables | None:
+    """Return the rate tables of the cells or the result; None if there are no selection rates."""
     if (folder / CELLS).exists():
-        return rate_tables(read_json(folder / CELLS, CellCounts), least)
+        return rate_tables(read_json(folder / CELLS, CellCounts), min_cell)
     try:
-        return tables_of_result(result, least)
+        return tables_of_result(result, min_cell)
     except FCFLError:
         if is_required:
             raise
@@ -98,29 +99,29 @@ def _tables(folder: Path, result: Result, least: int, *, is_required: bool) -> R
 
 
 def _columns(folder: Path) -> list[str]:
-    """Return the columns of a model that `fcfl export` can write."""
+    """Return the input columns of the model; raise if `fcfl export` cannot write the model."""
     if not (folder / MODEL).exists():
-        raise FCFLError(f"A skops card is about a model, and {str(folder)!r} has no {MODEL}.")
+        raise FCFLError(f"A skops card describes a model, but {str(folder)!r} has no {MODEL}.")
     model = load_model(folder)
     model.check_decides_by_score()
     return [column.name for column in model.inputs.schema.columns]
 
 
-# --- facts that no result has: a small TOML file that a person fills in --------------------------
+# --- facts: a TOML file with entries that are not in a result -------------------------------------
 
 
 def facts_template(kind: str) -> str:
-    """Return the file to fill in, with a comment on each field."""
+    """Return the TOML file for a user to fill in, with a comment on each field."""
     return files("fcfl.cards").joinpath(f"templates/{kind}.toml").read_text(encoding="utf-8")
 
 
 def fields_of(kind: str) -> dict[str, Any]:
-    """Return the fields of a kind of card."""
+    """Return the fields of one kind of card, with empty values."""
     return tomllib.loads(facts_template(kind))
 
 
 def read_facts(kind: str, path: Path | None) -> Facts:
-    """Read the facts that a file states; raise `DataError` for a key that the card lacks."""
+    """Read facts from a TOML file; raise `DataError` for keys unknown to the card."""
     if path is None:
         return {}
     try:
@@ -143,7 +144,7 @@ def read_facts(kind: str, path: Path | None) -> Facts:
 
 
 class Raw(str):
-    """Text of a template that is Markdown already."""
+    """Markdown text of a template, which is not escaped."""
 
     __slots__ = ()
 
@@ -169,7 +170,7 @@ def _environment(*, is_xml: bool) -> Environment:
 
 
 def markdown(value: Any) -> str:
-    """Return text that is not interpreted as Markdown or HTML."""
+    """Escape a value so that it is not interpreted as Markdown or HTML."""
     if isinstance(value, Raw):
         return value
     escaped = words.plain(str(value)).replace("\\", "\\\\")
@@ -179,5 +180,5 @@ def markdown(value: Any) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Return text without control characters, which XML does not allow."""
+    """Remove control characters, which XML does not allow."""
     return value if isinstance(value, Markup) else words.plain(str(value))
