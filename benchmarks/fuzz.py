@@ -24,12 +24,12 @@ import pandas as pd
 from fcfl._types import CurvatureWeights, Point, RateId, Request
 from fcfl.client.client import Count, Evaluate, Setup
 from fcfl.errors import FCFLError
-from fcfl.federation.arrivals import (
+from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from fcfl.federation.federation import (
     check_counted,
     check_reports,
     check_site_introduction,
 )
-from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from fcfl.federation.loop import Progress
 from fcfl.federation.serialise import seal
 from fcfl.methods.sqp import SQP, SQPState

@@ -9,7 +9,7 @@ from fcfl._types import RateId, Report
 from fcfl.client.client import Counted
 from fcfl.client.counts import Counts
 from fcfl.errors import ReportError
-from fcfl.federation.arrivals import KnownCounts, check_counted
+from fcfl.federation.federation import KnownCounts, check_counted
 
 RATES = tuple(
     RateId(kind, "race", group)

@@ -6,7 +6,7 @@ from benchmarks.in_process import InProcess
 
 from fcfl._types import CurvatureWeights, Point, Request
 from fcfl.errors import AbsentClientError, ReportError
-from fcfl.federation.arrivals import check_reports
+from fcfl.federation.federation import check_reports
 from fcfl.federation.loop import Progress, Tally, admit, run
 from fcfl.methods.baselines import FedAvg, Iterate
 from fcfl.methods.two_stage import TwoStage

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from fcfl.errors import DataError, ReportError
-from fcfl.federation.arrivals import check_ballot
-from fcfl.federation.federation import Federation
+from fcfl.federation.federation import Federation, check_ballot
 from fcfl.negotiation.negotiating import caps_of
 from fcfl.policy import Ballot, Choices, Figures, Preference, read_policy
 from fcfl.rules import Difference

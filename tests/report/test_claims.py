@@ -5,10 +5,20 @@ from dataclasses import replace
 import pytest
 from test_wording import METHODS, compared
 
-from fcfl.report.claims import by_rule, claims_of, count_verdicts, first_claim, worst_first
 from fcfl.report.comparisons import best_sentence
 from fcfl.report.page import write_page
-from fcfl.report.words import distinct_shares, extremes, interval, next_steps, people_needed
+from fcfl.report.words import (
+    by_rule,
+    claims_of,
+    count_verdicts,
+    distinct_shares,
+    extremes,
+    first_claim,
+    interval,
+    next_steps,
+    people_needed,
+    worst_first,
+)
 from fcfl.results import GroupCount, read_run
 from simulated import client, judged, parsed, result, two_clients, write
 

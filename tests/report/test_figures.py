@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fcfl.report.claims import claims_of
 from fcfl.report.figures import (
     MARKS,
     Dot,
@@ -24,6 +23,7 @@ from fcfl.report.figures import (
     thinned,
 )
 from fcfl.report.page import environment
+from fcfl.report.words import claims_of
 from simulated import ROUNDS, client, judged, result
 from simulated import parsed as read
 

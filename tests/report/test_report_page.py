@@ -208,7 +208,7 @@ def test_folders_have_short_names_that_differ(tmp_path):
     a, b = tmp_path / "x" / "run", tmp_path / "y" / "run"
     assert short_names([a, b]) == ["x/run", "y/run"]
     assert short_names([a, tmp_path / "z"]) == ["run", "z"]
-    with pytest.raises(DataError, match="is named twice"):
+    with pytest.raises(DataError, match="twice"):
         short_names([a, a])
 
 

@@ -4,10 +4,16 @@ import io
 
 from rich.console import Console
 
-from fcfl.report.claims import claims_of, claims_with_price, worst_served_first
 from fcfl.report.page import write_page
 from fcfl.report.terminal import print_result, result_tables, runs_table
-from fcfl.report.words import finding_sentences, trained_sentence, verdict_sentence
+from fcfl.report.words import (
+    claims_of,
+    claims_with_price,
+    finding_sentences,
+    trained_sentence,
+    verdict_sentence,
+    worst_served_first,
+)
 from simulated import client, judged, parsed, part, result, write
 
 

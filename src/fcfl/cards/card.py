@@ -21,7 +21,7 @@ from fcfl.errors import DataError, FCFLError
 from fcfl.models.linear import load_model
 from fcfl.models.model import MODEL
 from fcfl.report import words
-from fcfl.report.claims import claims_of, rows_called
+from fcfl.report.words import claims_of, rows_called
 from fcfl.results import CELLS, RESULT, Result, read_run
 
 from .rate_tables import FOUR_FIFTHS, RateTables, Sum, hidden_sums, rate_tables, tables_of_result

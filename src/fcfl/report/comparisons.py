@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fcfl.results import Comparison, Result
 from fcfl.results.many_runs import ENOUGH, MAJORITY, MethodSummary, OverSeeds, SweepPoint
 
-from .claims import part_called
-from .words import listed, number
+from .words import listed, number, part_called
 
 MAX_CLIENTS = 12  # that a sentence names, or with columns of their own
 

@@ -13,9 +13,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from fcfl.results import Comparison, GroupScores, Result, RoundInfo
 from fcfl.results.many_runs import ENOUGH, Judged, SweepPoint, judge
 
-from .claims import Claim, claims_of, count_verdicts
 from .comparisons import budget_label, difference_bounds
-from .words import plain
+from .words import Claim, claims_of, count_verdicts, plain
 
 MARKS = {
     "met": "M-6,0a6,6 0 1,0 12,0a6,6 0 1,0 -12,0z",  # disc

@@ -13,7 +13,7 @@ from fcfl.results import COMPARISON, Comparison, RunFolder, read_comparison, rea
 from fcfl.results.findings import findings_of
 from fcfl.results.many_runs import ENOUGH, judge
 
-from . import claims, comparisons, figures, words
+from . import comparisons, figures, words
 
 PAGE = "report.html"
 MAX_SHOWN = 40  # clients in a picture; tables have all
@@ -77,7 +77,7 @@ def environment() -> Environment:
         "tick": lambda value: f"{value:.6g}".replace("-", "−"),
     }  # fmt: skip
     found.globals |= {
-        "claims": claims, "comparisons": comparisons, "figures": figures,
+        "comparisons": comparisons, "figures": figures,
         "words": words, "judge": judge, "findings_of": findings_of,
         "ENOUGH": ENOUGH, "MAX_SHOWN": MAX_SHOWN, "MAX_CHANGES": MAX_CHANGES,
         "MAX_RATES": MAX_RATES,

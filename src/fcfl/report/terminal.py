@@ -16,10 +16,13 @@ from fcfl.results import ClientResult, Comparison, Disparity, Part, Result
 from fcfl.results.findings import exceeded_budgets, findings_of, warnings_of
 from fcfl.results.many_runs import judge
 
-from .claims import Claim, claims_of, count_verdicts, first_claim, worst_served_first
 from .comparisons import difference_bounds, keeps, seeds_called, spread, whole
 from .words import (
+    Claim,
+    claims_of,
+    count_verdicts,
     exchanges_called,
+    first_claim,
     number,
     people_sentence,
     plain,
@@ -31,6 +34,7 @@ from .words import (
     steps_sentence,
     trained_sentence,
     verdict_sentence,
+    worst_served_first,
 )
 
 if TYPE_CHECKING:  # a report reads results; of a data set it only shows a description

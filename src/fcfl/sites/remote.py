@@ -11,8 +11,13 @@ from fcfl.data import Schema
 from fcfl.data.cells import EMPTY, alike_notes, look_alikes
 from fcfl.data.columns import label_pair
 from fcfl.errors import DataError, FCFLError
-from fcfl.federation.arrivals import KnownCounts, check_site_introduction
-from fcfl.federation.federation import Check, CheckReports, Federation
+from fcfl.federation.federation import (
+    Check,
+    CheckReports,
+    Federation,
+    KnownCounts,
+    check_site_introduction,
+)
 from fcfl.federation.loop import ExchangeCount
 from fcfl.sites.exchange import Exchange, Traffic
 from fcfl.sites.messages import EXTRAS, Agreement, Ask, Terms
