@@ -1,4 +1,4 @@
-"""OpenDP as a second referee: of what a release costs, of its epsilon, and of the noise."""
+"""Compare the cost of a release, its epsilon and its noise with OpenDP."""
 
 import math
 
@@ -19,7 +19,7 @@ SPACE = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
 
 
 def theirs(release):
-    """OpenDP's discrete Gaussian with the noise of a release, in steps of a fine lattice."""
+    """Return OpenDP's discrete Gaussian with the noise of a release, on a fine lattice."""
     return dp.m.make_gaussian(*SPACE, scale=release.noise_sd(RATES) * 2.0**20)
 
 
@@ -29,14 +29,14 @@ def all_releases():
     return [one for one in asked if one.part == "train"]
 
 
-def test_a_release_costs_what_they_say():
+def test_a_release_costs_the_same_as_in_opendp():
     for one in all_releases():
         row = one.sensitivity(RATES) * 2.0**20
         assert theirs(one).map(row) == pytest.approx(one.mu**2 / 2, rel=1e-9)
 
 
-def test_the_whole_run_has_an_epsilon_within_what_they_allow():
-    """Their concentrated divergence adds up alike; its epsilon is a bound, ours is exact."""
+def test_epsilon_of_a_run_is_below_the_bound_of_opendp():
+    """OpenDP converts concentrated divergence, a bound; our epsilon is exact."""
     rho = sum(theirs(one).map(one.sensitivity(RATES) * 2.0**20) for one in all_releases())
     mu = math.sqrt(sum(one.mu**2 for one in all_releases()))
     assert rho == pytest.approx(mu**2 / 2, rel=1e-9)
@@ -48,7 +48,7 @@ def test_the_whole_run_has_an_epsilon_within_what_they_allow():
 
 
 @pytest.mark.parametrize("scale", [2, 9])
-def test_the_noise_has_the_law_of_theirs(scale):
+def test_noise_has_the_law_of_opendp(scale):
     ours = discrete_gaussian(scale, 10_000)
     others = np.array(dp.m.make_gaussian(*SPACE, scale=float(scale))([0] * 10_000))
     reach = 3 * scale

@@ -1,4 +1,4 @@
-"""A client with a privacy budget: it says noisy sums, counts them, and ends."""
+"""A client with a privacy budget: releases, their cost, and the end of the budget."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def test_a_report_holds_nothing_but_its_releases():
         (replace(asked(Release("scores", 0.1)), params=np.full(5, np.nan)), "`params`"),
     ],
 )
-def test_only_sensible_releases_are_answered(point, named):
+def test_invalid_requests_are_rejected(point, named):
     with pytest.raises(DataError, match=named):
         client().report(SETUP, [point])
 
@@ -82,7 +82,7 @@ def test_releases_are_charged_until_the_budget_is_spent():
     assert one.spent.epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)  # a refusal costs nothing
 
 
-def test_held_out_rows_are_other_rows():
+def test_training_and_held_out_rows_are_charged_separately():
     whole = mu_of(1.0, 1e-6)
     one = client()
     one.report(SETUP, [asked(Release("evaluation", whole), Release("held_out", whole))])
@@ -104,7 +104,7 @@ def test_a_client_without_a_budget_releases_nothing():
         LocalClient("a", simulated_data(0)).report(SETUP, [asked(Release("counts", 0.1))])
 
 
-def test_an_introduction_names_what_is_declared_not_what_is_there():
+def test_an_introduction_names_declared_groups_whatever_the_rows():
     data = simulated_data(0)
     data.groups["race"][:] = 0
     said = PrivateClient("a", data, privacy=BUDGET).introduce()

@@ -116,7 +116,7 @@ def test_rows_are_shortened_never_lengthened_and_short_ones_are_kept():
     assert np.abs(whole[short, :-1] / 1024 - X[short]).max() < 1.1 / 1024
 
 
-def test_what_a_row_adds_does_not_depend_on_the_others():
+def test_contribution_of_a_row_does_not_depend_on_others():
     data = simulated_data(2, n_rows=5000)
     some = data.take(np.arange(0, 5000, 7))
     rest = data.take(np.setdiff1d(np.arange(5000), np.arange(0, 5000, 7)))

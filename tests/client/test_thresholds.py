@@ -1,4 +1,4 @@
-"""Thresholds of a client's groups: the scan against brute force, and what it may not tell."""
+"""Thresholds of a client's groups: the scan against brute force, and their precision."""
 
 from itertools import product
 
@@ -65,7 +65,7 @@ def by_brute_force(scores, labels, members, asked):
     "kinds", [("selection",), ("true_positive",), ("true_positive", "false_positive")]
 )
 @pytest.mark.parametrize("seed", range(4))
-def test_no_thresholds_within_the_windows_decide_more_rows_rightly(rule, kinds, seed):
+def test_thresholds_are_the_best_by_brute_force(rule, kinds, seed):
     scores, labels, members = table(seed)
     asked = windows(kinds, *rule, ("a", "b"))
     chosen = best_thresholds(scores, labels, members, asked)

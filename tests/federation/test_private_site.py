@@ -62,7 +62,7 @@ def run(sites, folder, **config):
 
 
 def asked(config, question):
-    """What one site says to one question."""
+    """Return the content of a site's reply."""
     return decode_answer(reply_to(encode_message(question), config)).content
 
 
@@ -71,18 +71,18 @@ def agreement_with(config, terms=TERMS):
 
 
 def spent_in(folder):
-    """What is on record in a folder."""
+    """Return the privacy spent by the journal in a folder."""
     return privacy_spent(entries_of(open_journal(folder)))
 
 
 def squares_of(folder):
-    """What was spent in the only split."""
+    """Return the costs of the only split."""
     (squares,) = spent_in(folder).splits.values()
     return squares
 
 
 def asking(agreement, *releases):
-    """A question for releases at zero."""
+    """Return a request for releases at zero."""
     rates = rates_needed([Difference("demographic_parity", "race")], agreement.levels)
     n = agreement.schema.n_features
     point = Point(np.zeros(n + 1), extras=releases)

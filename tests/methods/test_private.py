@@ -1,4 +1,4 @@
-"""What the server makes of releases, where clients add no noise."""
+"""Estimates of the private method where clients add no noise."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def short_rows(seed):
     return replace(data, X=np.clip(data.X, -1.4, 1.4))
 
 
-def test_scores_tell_the_gradient_and_the_slopes_of_every_rate():
+def test_scores_yield_the_gradient_and_the_slopes_of_every_rate():
     """Two rates are behind a row; the estimates are those of plain reports."""
     method = Private(NO_NOISE.epsilon, NO_NOISE.delta)
     clients = {

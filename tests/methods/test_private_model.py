@@ -1,4 +1,4 @@
-"""What the server makes of noisy sums: schedule, curvature, shrinkage, margins, steps."""
+"""Estimates from noisy sums: shares of releases, curvature, shrinkage, margins, steps."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ RATES = tuple(
 
 
 @pytest.mark.parametrize("rounds", [2, 4, 5, 7, 12])
-def test_all_releases_together_cost_the_whole_and_no_more(rounds):
+def test_all_releases_together_cost_exactly_the_budget(rounds):
     method = Private(epsilon=2.0, rounds=rounds)
     asked = [one for taken in range(rounds + 1) for one in method.releases(taken)]
     for part in ("train", "test"):
@@ -44,7 +44,7 @@ def test_all_releases_together_cost_the_whole_and_no_more(rounds):
         assert squares == pytest.approx(mu_of(2.0, 1e-6) ** 2, rel=1e-12)
 
 
-def test_seven_rounds_ask_for_twelve_sums_and_two_counts_of_decisions():
+def test_seven_rounds_request_twelve_sums_and_two_counts_of_decisions():
     method = Private()
     kinds = [[one.kind for one in method.releases(taken)] for taken in range(8)]
     assert kinds[0] == ["counts", "moments", "gradient"]
@@ -74,7 +74,7 @@ def test_curvature_without_noise_is_a_quarter_of_the_moments_and_with_noise_no_l
     assert np.linalg.eigvalsh(noisy).min() >= 2 * 300.0 * 2 / 500 / 4
 
 
-def test_slopes_are_drawn_to_each_other_as_far_as_they_are_noise():
+def test_slopes_are_shrunk_in_proportion_to_their_noise():
     rng = np.random.default_rng(0)
     truth = rng.standard_normal((1, 2, 50))
     noisy = truth + 0.5 * rng.standard_normal((4, 2, 50))
@@ -85,8 +85,8 @@ def test_slopes_are_drawn_to_each_other_as_far_as_they_are_noise():
     assert np.array_equal(shrunk(noisy[:1], counts[:1], noise[:1]), noisy[:1])
 
 
-def test_decisions_that_answer_twice_as_much_are_learnt_as_far_as_noise_lets_them_be():
-    """By the formula; without noise a few steps tell the factor, with much noise it stays one."""
+def test_response_is_estimated_as_far_as_the_noise_permits():
+    """Without noise a few steps determine the factor; with much noise it stays one."""
     p = np.array([0.2, -0.2, 0.1])
     assert Response().factor == 1.0
     one = Response().updated(p, 2 * p, np.full(3, 0.01))
@@ -125,8 +125,8 @@ def test_margins_are_for_99_of_100_new_tables_but_never_the_whole_budget():
     assert margins(tight, known, spread) == pytest.approx(np.zeros(4))
 
 
-def test_new_rows_differ_by_noise_and_chance_as_much_as_is_said():
-    """Rates of a table, told with noise, and of a third as many other rows of the same people."""
+def test_deviations_cover_noise_and_sampling_of_new_rows():
+    """Simulate noisy rates of a table, and rates of a third as many new rows."""
     rng, n, rate, sd = np.random.default_rng(0), 1200, 0.2, 6.0
     told = (rng.binomial(n, rate, (100_000, 2)) + sd * rng.standard_normal((100_000, 2))) / n
     new = rng.binomial(round(n * NEW_ROWS), rate, (100_000, 2)) / (n * NEW_ROWS)
@@ -139,7 +139,7 @@ def test_new_rows_differ_by_noise_and_chance_as_much_as_is_said():
     assert kept.mean() == pytest.approx(0.99, abs=0.002)
 
 
-def test_small_groups_and_noisy_clients_are_not_held_to_budgets():
+def test_small_groups_and_noisy_clients_have_no_usable_rows():
     rows = constraints(Ratio("demographic_parity", "sex", 0.8))
     known = NoisyRates(
         np.full(4, 0.2), np.array([1e-3, 1e-3, 0.3, 0.3]), np.full(4, 1e4), np.zeros(4)
@@ -150,7 +150,7 @@ def test_small_groups_and_noisy_clients_are_not_held_to_budgets():
 
 
 def test_noise_of_counts_widens_margins_and_makes_clients_too_noisy():
-    """A rate is a noisy sum over a noisy count; simulated, it varies as it is said to."""
+    """Simulate a rate, a noisy sum over a noisy count."""
     rng, n, rate, sd, count_sd = np.random.default_rng(0), 1000.0, 0.1, 5.0, 30.0
     sums = (rate - 0.5) * n + sd * rng.standard_normal(100_000)
     found = sums / (n + count_sd * rng.standard_normal(100_000)) + 0.5
@@ -167,7 +167,7 @@ def test_noise_of_counts_widens_margins_and_makes_clients_too_noisy():
     assert usable_rows(tight, replace(known, count_noise=np.zeros(4)), 100.0).all()
 
 
-def test_rows_behind_a_rate_are_known_as_well_as_the_cells_they_are_the_sum_of():
+def test_noise_of_a_group_count_is_that_of_its_cells():
     assert cells_behind(RATES[:2]).sum(axis=1).tolist() == [1, 1]
     assert cells_behind(RATES).sum(axis=1).tolist() == [
         2,
@@ -191,6 +191,6 @@ def test_a_step_minimises_within_the_rows_and_is_never_too_long():
     ("options", "name"), [({"epsilon": 0.0}, "epsilon"), ({"delta": 1.0}, "delta"),
                           ({"rounds": 1}, "rounds")]
 )  # fmt: skip
-def test_options_that_make_no_sense_are_refused(options, name):
+def test_invalid_options_are_rejected(options, name):
     with pytest.raises(ValueError, match=f"`{name}`"):
         Private(**options)

@@ -18,7 +18,7 @@ BUDGET = PrivacyBudget(2.0, 1e-6)
 
 
 def rows(seed, n_rows, n_features=4):
-    """Men are selected more often by the features, and by the labels."""
+    """Return rows of which men are selected more often, by features and by labels."""
     rng = np.random.default_rng(seed)
     sex = rng.integers(0, 2, n_rows)
     X = rng.standard_normal((n_rows, n_features))
@@ -39,7 +39,7 @@ def disparity(params, data):
 
 
 @pytest.mark.parametrize("sizes", [(6000, 4000), (20_000, 15_000)])
-def test_decisions_keep_the_budgets_and_the_privacy_loss_is_what_was_asked_for(sizes):
+def test_decisions_keep_the_budgets_at_the_requested_privacy_loss(sizes):
     federation, parts, test = private_federation(sizes)
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
     assert trained.status == "converged" and trained.rounds == (8,)
@@ -55,13 +55,13 @@ def test_decisions_keep_the_budgets_and_the_privacy_loss_is_what_was_asked_for(s
 
 
 @pytest.mark.parametrize("given", [{"confidence": 0.9}, {"starts": 2}])
-def test_what_the_method_does_not_have_is_refused(given):
+def test_options_without_effect_are_rejected(given):
     federation, _, _ = private_federation((200, 200))
     with pytest.raises(ValueError, match="method 'private'"):
         train(federation, Linear(4), [RULE], method=Private(epsilon=2.0), **given)
 
 
-def test_a_result_has_noisy_counts_wider_intervals_and_the_privacy_part():
+def test_result_has_noisy_counts_wider_intervals_and_the_privacy_loss():
     federation, _, test = private_federation()
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
     result = trained.result(seed=0, start="zero", settings={}, data=None)
@@ -81,7 +81,7 @@ def test_a_result_has_noisy_counts_wider_intervals_and_the_privacy_part():
     assert wide.value == narrow.value and wide.high > narrow.high
 
 
-def test_a_model_that_decides_alike_about_everybody_is_warned_of_by_noisy_counts():
+def test_noisy_counts_reveal_a_model_that_selects_everybody_or_nobody():
     data = rows(0, 20_000)
     labels = (np.random.default_rng(0).random(20_000) < 0.9) * 1.0  # beyond the limits by the noise
     for y, whom in ((labels, ["everybody"]), (1 - labels, ["nobody"]), (data.y, [])):
@@ -92,7 +92,7 @@ def test_a_model_that_decides_alike_about_everybody_is_warned_of_by_noisy_counts
         assert all("training rows at a" in note for note in said)
 
 
-def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
+def test_a_client_that_is_too_small_is_named_with_the_rows_it_needs():
     federation, _, _ = private_federation((6000, 300), PrivacyBudget(0.5, 1e-6))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=0.5))
     (note,) = (note for note in trained.notes if note.startswith("Client 'c1' has about "))
@@ -104,7 +104,7 @@ def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
     assert violation_noise(again.method, again.state)[2:].max() < 0.025
 
 
-def test_a_client_is_named_unless_its_training_rows_keep_the_budget_with_nine_in_ten():
+def test_a_client_is_named_if_its_chance_of_keeping_the_budget_is_below_nine_in_ten():
     federation, _, _ = private_federation((20_000, 550))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
     method, state = trained.method, trained.state
@@ -128,7 +128,7 @@ def test_a_client_is_named_unless_its_training_rows_keep_the_budget_with_nine_in
 @pytest.mark.parametrize(
     "rule", [replace(RULE, budget=0.0), Ratio("demographic_parity", "sex", 1.0)]
 )
-def test_a_budget_that_nothing_keeps_is_said_after_all_that_was_spent(rule):
+def test_a_budget_that_no_number_of_rows_keeps_is_noted(rule):
     federation, _, _ = private_federation((3000, 800))
     trained = train(federation, Linear(4), [rule], method=Private(epsilon=2.0))
     assert len(trained.notes) == 2
@@ -136,7 +136,7 @@ def test_a_budget_that_nothing_keeps_is_said_after_all_that_was_spent(rule):
 
 
 def exact_violations(trained, parts):
-    """By the decisions on all rows, which the server was never told."""
+    """Return violations by the decisions on all rows, which the server never receives."""
     rates = []
     for data in parts.values():
         selected = data.X @ trained.params[:-1] + trained.params[-1] >= 0
@@ -144,7 +144,7 @@ def exact_violations(trained, parts):
     return trained.state.problem.constraints.violations(np.array(rates))
 
 
-def test_what_is_known_of_disparities_at_the_end_is_as_far_off_as_it_says():
+def test_errors_of_the_final_violations_match_their_variances():
     off = []
     for seed in range(6):
         federation, parts, _ = private_federation((6000, 1500), seed=seed)
@@ -154,8 +154,8 @@ def test_what_is_known_of_disparities_at_the_end_is_as_far_off_as_it_says():
     assert 0.2 < np.std(off) < 2.5 and np.abs(off).max() < 6
 
 
-def test_the_last_counts_are_believed_more_than_what_a_long_step_should_have_done():
-    """After two rounds the last step is the first one under budgets; at epsilon 20 counts tell."""
+def test_the_final_counts_outweigh_the_prediction_of_a_long_step():
+    """Two rounds: the last step is the first one under budgets; at epsilon 20 noise is small."""
     federation, parts, _ = private_federation((20_000, 8000), PrivacyBudget(20.0, 1e-6))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=20.0, rounds=2))
     exact = exact_violations(trained, parts)
@@ -163,7 +163,7 @@ def test_the_last_counts_are_believed_more_than_what_a_long_step_should_have_don
     assert np.sqrt(trained.state.variances).max() < 0.01
 
 
-def test_noise_of_counts_is_part_of_how_well_a_difference_is_known():
+def test_noise_of_a_difference_includes_that_of_counts():
     federation, _, _ = private_federation((6000,))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
     state = trained.state
@@ -176,7 +176,7 @@ def test_noise_of_counts_is_part_of_how_well_a_difference_is_known():
     assert known**2 - without**2 == pytest.approx(np.full(2, (off**2).sum()))
 
 
-def test_a_run_can_be_stopped_and_resumed_without_asking_anything_twice(tmp_path):
+def test_a_resumed_run_requests_nothing_twice(tmp_path):
     federation, _, _ = private_federation((3000,))
     stopped = []
 
@@ -195,7 +195,7 @@ def test_a_run_can_be_stopped_and_resumed_without_asking_anything_twice(tmp_path
     assert client.spent.epsilon(1e-6) == pytest.approx(2.0, rel=1e-6)
 
 
-def test_clients_without_a_budget_and_other_settings_are_refused_before_anything_is_said():
+def test_clients_without_a_budget_and_other_settings_are_rejected_before_any_release():
     plain = Federation.from_rows({"a": rows(0, 50)})
     with pytest.raises(DataError, match="'a' has no privacy budget"):
         train(plain, Linear(4), [RULE], method=Private())

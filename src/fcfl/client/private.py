@@ -303,10 +303,8 @@ class PrivateClient:
 
     def _released(self, setup: Setup, point: Point) -> Report:
         """Return a report with releases and placeholders: one row, no group, no loss."""
-        found: dict[str, Matrix] = {}
-        for release in point.extras:
-            assert isinstance(release, Release)
-            found |= release.answer(self._part(setup, release), point)
+        releases: tuple[Any, ...] = point.extras  # all are releases: `costs_of` has checked them
+        found = {one.kind: self._part(setup, one).release(one, point) for one in releases}
         nothing = np.zeros(len(setup.rates))
         return Report(1.0, 0.0, nothing, nothing, extras=found)
 

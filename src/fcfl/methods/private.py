@@ -10,7 +10,7 @@ r"""`method="private"`: the mean loss within every budget, from noisy sums in se
 
 At the end decisions are counted, on training and on held-out rows. The clients add the noise: the
 server requests noisy sums and receives nothing else. The cost of a release is fixed beforehand by
-`Schedule`. The size of the noise is known, so bounds are tightened by it. Every step solves
+`Private.releases`. The size of the noise is known, so bounds are tightened by it. Every step solves
 
 .. math:: \min_s\; \tfrac12 s^T B s + g^T s + \rho \sum_j t_j \quad\text{s.t.}\quad
           v_j + G_j s \le m_j + t_j,\; t \ge 0,\; |s| \le 3
