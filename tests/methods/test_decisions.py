@@ -111,7 +111,7 @@ def test_a_model_whose_decisions_are_inside_is_left_as_it_is():
 
 def test_of_the_lengths_tried_the_shortest_one_inside_is_taken():
     problem, runtime = pose(clients(1), (PARITY,))
-    start, method = FAR, RestoreDecisions(most_rise=0.2)
+    start, method = FAR, RestoreDecisions(max_rise=0.2)
     state = method.init(start, problem)
     state, _ = method.step(state, runtime.evaluate(state.request))
     tried = [point.params for point in state.request.points]
@@ -153,13 +153,13 @@ def test_no_step_is_taken_that_costs_more_than_allowed():
         at = evaluate_point(problem, params, runtime.evaluate(asked))
         hessian = sum(report.curvature for report in at.reports)
         params = params - np.linalg.solve(hessian, at.loss_grads.mean(axis=0))
-    first = train(RestoreDecisions(most_rise=0.0), problem, runtime, params)[-1][0].state
+    first = train(RestoreDecisions(max_rise=0.0), problem, runtime, params)[-1][0].state
     assert first.status == "stopped" and identical(first.params, params) and first.excess > 0
-    allowed = train(RestoreDecisions(most_rise=0.2), problem, runtime, params)[-1][0].state
+    allowed = train(RestoreDecisions(max_rise=0.2), problem, runtime, params)[-1][0].state
     assert allowed.excess < first.excess
 
 
 def test_it_stops_after_as_many_rounds_as_it_may_take():
     _, problem, runtime = fitted((PARITY,), 0)
-    state = restored(FAR, problem, runtime, rounds=3, most_rise=1.0)
+    state = restored(FAR, problem, runtime, rounds=3, max_rise=1.0)
     assert state.rounds[0] <= 3 and state.status in ("stopped", "converged")

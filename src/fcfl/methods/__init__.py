@@ -1,1 +1,1 @@
-"""Methods that train from reports: SQP, the paper's two stages, the private method, baselines."""
+"""Training methods: SQP, the two-stage method of the paper, the private method and baselines."""

@@ -1,7 +1,7 @@
-r"""Baselines of the literature, on the same reports: FedAvg, q-FFL, FairReg and AFL.
+r"""Baselines from the literature that use the same reports: FedAvg, q-FFL, FairReg and AFL.
 
-None of them enforces budgets: they show what other objectives cost and achieve. `methods.registry`
-has all methods by name.
+They do not enforce budgets; use them to compare other objectives. `methods.registry` lists all
+methods by name.
 """
 
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ from fcfl.extras import LocalTraining, check_batch_rows
 from fcfl.methods.method import RoundInfo, Status, describe_round
 from fcfl.problem import Evaluation, Problem, evaluate_point
 
-_DIVERGED = 10.0  # mean loss in nats that suggests a smaller step; zero parameters have log 2
-_STEADY = 50  # rounds until steps of FairReg shrink: at the kink of |D| a fixed step oscillates
-_SMALLEST_LOSS = 1e-10  # q-FFL divides by losses
+_DIVERGED = 10.0  # mean loss in nats that suggests a smaller step; at zero parameters it is log 2
+_STEADY = 50  # decay constant of FairReg's steps: a fixed step oscillates at the kink of |D|
+_SMALLEST_LOSS = 1e-10  # lower limit on losses, because q-FFL divides by them
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """The state of a baseline; ``params`` is the model with which the run would end now."""
+    """The state of a baseline; ``params`` is the current result."""
 
     problem: Problem
     params: Vector
@@ -37,10 +37,10 @@ I = TypeVar("I", bound=Iterate)  # noqa: E741
 
 @dataclass(frozen=True)
 class Stepping:
-    """Options of a method that takes steps.
+    """Options of a method that takes gradient steps.
 
-    Steps have the size ``step_size``, or begin with it. A run ends after ``rounds`` exchanges, or
-    when no entry of what the method makes zero exceeds ``tolerance``.
+    ``step_size`` is the constant or initial size of the steps. A run ends after ``rounds``
+    exchanges, or when no entry of the method's stationarity residual exceeds ``tolerance``.
     """
 
     step_size: float = 0.1
@@ -53,16 +53,16 @@ class Stepping:
         check_steps(self)
 
     def fraction_done(self, state: Any) -> float:
-        """Return the share of the rounds taken."""
+        """Return the share of the rounds used."""
         return float(state.rounds[0] / self.rounds)
 
 
 @dataclass(frozen=True)
 class _Averaging(Stepping):
-    """A method that takes one step along a combination of the clients' updates.
+    """A method that takes one step per round along a combination of the clients' updates.
 
-    An update is the client's gradient, or with ``local_epochs`` the change of its local model
-    divided by the step size.
+    An update is the client's gradient. With ``local_epochs`` it is the change of the client's local
+    model divided by the step size.
     """
 
     local_epochs: int = 0
@@ -72,7 +72,7 @@ class _Averaging(Stepping):
         check_local(self, fewest=0)
 
     def init(self, params: Vector, problem: Problem) -> Iterate:
-        """Request gradients, or local models, at ``params``."""
+        """Request gradients at ``params``, or local models trained from there."""
         params = check_params(params)
         return Iterate(problem, params, self._request(params, problem), "running", "", (0,))
 
@@ -94,15 +94,17 @@ class _Averaging(Stepping):
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
 
     def _request(self, params: Vector, problem: Problem) -> Request:
+        """Return the request for gradients or local models."""
         if self.local_epochs == 0:
             return Request((Point(params, "gradients"),))
         return Request((Point(params, extras=(local_training(self, problem),)),))
 
     def _combine(self, at: Evaluation, updates: Matrix) -> tuple[Vector, Vector]:
-        """Return the step, and the combined update that is zero when the run has converged."""
+        """Return the step, and the combined update, which is zero at convergence."""
         raise NotImplementedError
 
     def _stationary(self) -> str:
+        """Return the message for a combined update of zero."""
         raise NotImplementedError
 
 
@@ -110,10 +112,10 @@ class _Averaging(Stepping):
 class FedAvg(_Averaging):
     r"""Average of local models :math:`\theta \leftarrow \sum_k (n_k / n) \theta_k`.
 
-    McMahan et al. (2017). Without ``local_epochs`` every client takes one full-batch step, so that
-    the average is :math:`\theta - \eta \sum_k (n_k / n) \nabla l_k` and the fixed point the pooled
-    optimum. Local epochs save rounds and move the fixed point away from it, the more the clients
-    differ. It is the reference for the cost of enforcing budgets.
+    McMahan et al. (2017). Without ``local_epochs`` every client takes one full-batch step. The
+    average is then :math:`\theta - \eta \sum_k (n_k / n) \nabla l_k`, and its fixed point is the
+    pooled optimum. Local epochs save rounds, but they shift the fixed point, more for clients with
+    different distributions. FedAvg is the reference for the cost of enforcing budgets.
     """
 
     step_size: float = 0.5
@@ -125,17 +127,17 @@ class FedAvg(_Averaging):
         return self.step_size * update, update
 
     def _stationary(self) -> str:
-        return "The average stands" if self.local_epochs else "The mean loss is stationary"
+        return "The average is constant" if self.local_epochs else "The mean loss is stationary"
 
 
 @dataclass(frozen=True)
 class QFFL(_Averaging):
     r"""Minimise :math:`\sum_k F_k^{q+1} / (q+1)` with the step sizes of q-FedSGD or q-FedAvg.
 
-    Li et al. (2020): larger losses count more, so that clients become more alike. Without
-    ``local_epochs`` :math:`u_k = \nabla F_k`, with them :math:`u_k = (\theta - \theta_k) / \eta`.
-    With q = 0 and one full-batch step this is FedAvg with every client counted once; a large q
-    approaches the smallest maximum of the losses.
+    Li et al. (2020). Larger losses have larger weights, which makes the losses of clients more
+    similar. The updates are :math:`u_k = \nabla F_k`, or :math:`u_k = (\theta - \theta_k) / \eta`
+    with ``local_epochs``. With q = 0 and one full-batch step this is FedAvg with equal weights of
+    clients. As q grows, the result approaches the min-max solution.
     """
 
     q: float = 5.0
@@ -149,22 +151,22 @@ class QFFL(_Averaging):
         return q_step(at.losses, updates, self.q, self.step_size)
 
     def _stationary(self) -> str:
-        return "The powers' weighted gradient is zero"
+        return "The weighted gradient is zero"
 
 
 @dataclass(frozen=True)
 class FairRegState(Iterate):
-    """``params`` is the best point so far, ``lowest`` its penalised loss."""
+    """The state of FairReg: ``params`` is the best point so far, ``lowest`` its penalised loss."""
 
     lowest: float
 
 
 @dataclass(frozen=True)
 class FairReg(Stepping):
-    r"""Minimise :math:`\sum_k (l_k + w |D_k|)`, each client once whatever its rows.
+    r"""Minimise :math:`\sum_k (l_k + w |D_k|)`, with equal weights of clients.
 
-    A penalty is a price, not a bound. Steps :math:`\eta / N` along the negative gradient, shrinking
-    with :math:`1/\sqrt{1 + t/50}`; the point with the lowest penalised loss is the result.
+    The penalty does not bound the disparities. Steps along the negative gradient have the size
+    :math:`(\eta / N) / \sqrt{1 + t/50}`. The result is the point with the lowest penalised loss.
     """
 
     step_size: float = 0.5
@@ -203,7 +205,7 @@ class FairReg(Stepping):
 
 @dataclass(frozen=True)
 class AFLState(Iterate):
-    """``params`` is the average of the iterates, ``weights`` the mixture of clients."""
+    """The state of AFL: ``params`` is the average iterate, ``weights`` the mixture of clients."""
 
     weights: Vector
 
@@ -212,10 +214,10 @@ class AFLState(Iterate):
 class AFL(Stepping):
     r"""Saddle point of :math:`\sum_k \lambda_k F_k(\theta)`, :math:`\lambda` on the simplex.
 
-    Mohri et al. (2019): the loss under any mixture of the clients is bounded.
+    Mohri et al. (2019) minimise the loss under the worst mixture of clients. A round updates
     :math:`\theta \leftarrow \theta - \gamma_w \sum_k \lambda_k \nabla F_k`, then
     :math:`\lambda \leftarrow` the projection of :math:`\lambda + \gamma_\lambda F`. The result is
-    the average of the iterates, whose worst loss converges; the last iterate's need not.
+    the average of the iterates. Its worst loss converges, unlike that of the last iterate.
     """
 
     weight_step: float = 0.1
@@ -227,14 +229,14 @@ class AFL(Stepping):
         check_positive("weight_step", self.weight_step)
 
     def init(self, params: Vector, problem: Problem) -> AFLState:
-        """Request the gradients at ``params``, with the same weight for every client."""
+        """Request the gradients at ``params``; start with equal weights of all clients."""
         params = check_params(params)
         n = len(problem.clients)
         request = Request((Point(params, "gradients"),))
         return AFLState(problem, params, request, "running", "", (0,), np.full(n, 1.0 / n))
 
     def step(self, state: AFLState, reports: Reports) -> tuple[AFLState, RoundInfo]:
-        """Descend in the parameters, ascend in the mixture, average."""
+        """Take a descent step in the parameters and an ascent step in the mixture; average."""
         at = evaluate_point(state.problem, state.request.points[0].params, reports)
         taken = state.rounds[0] + 1
         gradient = state.weights @ at.loss_grads
@@ -252,7 +254,7 @@ class AFL(Stepping):
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
 
 
-# --- what baselines share -------------------------------------------------------------------------
+# --- shared functions -----------------------------------------------------------------------------
 
 
 def check_steps(method: Any) -> None:
@@ -264,7 +266,7 @@ def check_steps(method: Any) -> None:
 
 
 def check_local(method: Any, *, fewest: int) -> None:
-    """Raise `ValueError` for invalid steps or local training."""
+    """Raise `ValueError` for invalid options of steps or local training."""
     check_steps(method)
     for name in ("local_epochs", "batch_rows"):
         check_count(name, getattr(method, name))
@@ -273,13 +275,13 @@ def check_local(method: Any, *, fewest: int) -> None:
         raise ValueError(f"`local_epochs` must be at least {fewest}, got {method.local_epochs!r}.")
 
 
-def after_round(state: I, at: Evaluation, taken: int, most: int, *, stationary: str | None) -> I:
-    """Set the status: converged if ``stationary`` names what is, stopped after ``most`` rounds."""
+def after_round(state: I, at: Evaluation, taken: int, limit: int, *, stationary: str | None) -> I:
+    """Set the status: converged with a ``stationary`` message, stopped after ``limit`` rounds."""
     state = replace(state, rounds=(taken,))
     if stationary is not None:
         message = f"{stationary} after {taken} {'round' if taken == 1 else 'rounds'}."
         return replace(state, status="converged", message=message)
-    if taken >= most:
+    if taken >= limit:
         message, loss = f"All {taken} rounds taken.", float(at.losses.mean())
         if loss > _DIVERGED:
             message += f" The mean loss is {loss:.3g}: try a smaller step size."
@@ -294,7 +296,7 @@ def row_shares(problem: Problem) -> Vector:
 
 
 def local_training(method: Any, problem: Problem) -> LocalTraining:
-    """Return the local training that a client does before its next report."""
+    """Return the request for local training before a client's next report."""
     return LocalTraining(
         epochs=method.local_epochs,
         step_size=method.step_size,
@@ -304,15 +306,15 @@ def local_training(method: Any, problem: Problem) -> LocalTraining:
 
 
 def local_models(problem: Problem, reports: Reports) -> Matrix:
-    """Return the parameters with which each client ended, one row per client."""
+    """Return the parameters of the local models, one row per client."""
     return np.array([reports[client][0].extras["local_params"] for client in problem.clients])
 
 
 def q_step(losses: Vector, updates: Matrix, q: float, step_size: float) -> tuple[Vector, Vector]:
     r"""Return the step :math:`\sum_k \Delta_k / \sum_k h_k`, and the weighted mean update.
 
-    :math:`\Delta_k = F_k^q u_k` and :math:`h_k = q F_k^{q-1} |u_k|^2 + F_k^q / \eta`, with the
-    squared norm. All are divided by the largest :math:`F_k^q`, so that no q under- or overflows.
+    :math:`\Delta_k = F_k^q u_k` and :math:`h_k = q F_k^{q-1} |u_k|^2 + F_k^q / \eta`. All terms are
+    divided by the largest :math:`F_k^q` to prevent underflow and overflow.
     """
     floored = np.maximum(losses, _SMALLEST_LOSS)
     powers = np.exp(q * (np.log(floored) - np.log(floored.max())))
@@ -330,7 +332,7 @@ def penalised_loss(at: Evaluation, weight: float) -> tuple[float, Vector]:
 
 
 def disparity_and_gradient(at: Evaluation, client: int) -> tuple[float, Vector]:
-    """Return the sum over comparisons of the largest minus the smallest smooth rate."""
+    """Return the sum over comparisons of the range of smooth rates, and its gradient."""
     report, total, gradient = at.reports[client], 0.0, np.zeros(at.params.size)
     assert report.rate_grads is not None
     for compared in at.problem.comparisons:
@@ -346,7 +348,7 @@ def disparity_and_gradient(at: Evaluation, client: int) -> tuple[float, Vector]:
 def project_to_simplex(point: Vector) -> Vector:
     r"""Return the nearest point with non-negative entries that sum to one.
 
-    :math:`\max(v - \tau, 0)` with the one :math:`\tau` that makes the sum one.
+    The point is :math:`\max(v - \tau, 0)` with the :math:`\tau` that makes its sum one.
     """
     ordered = np.sort(point)[::-1]
     excess = (np.cumsum(ordered) - 1.0) / np.arange(1, point.size + 1)

@@ -1,6 +1,6 @@
-"""The contract of methods: ``init`` returns a state, ``step`` the next one from reports.
+"""The interface of methods: ``init`` returns a state, ``step`` returns the next one.
 
-Methods of users are checked where they are called, so that an error names the method, not a client.
+User-defined methods are checked at each call, so that an error names the method and not a client.
 """
 
 import hashlib
@@ -23,19 +23,19 @@ Status = Literal["running", "converged", "stopped", "infeasible", "failed"]
 _FUNCTIONS = ("init", "step", "fraction_done")
 _STATE_PARTS = ("problem", "params", "request", "rounds", "status", "message")
 _STATUSES = get_args(Status)
-_WHOLE = 2.0**53  # below it a float without a fraction is that whole number
+_WHOLE = 2.0**53  # integers below it are exact as floats
 
 
 class State(Protocol):
-    """All that the next round needs, as plain data: a checkpoint is the state, written to a file.
+    """The data that the next round requires; a checkpoint is a state written to a file.
 
     A state is a frozen dataclass of numbers, text, arrays, tuples, mappings with text keys, and
-    other such dataclasses. The type hints of its fields must mention every dataclass that they may
-    hold: these are the classes that a checkpoint may build again.
+    other such dataclasses. The type hints of its fields must name every dataclass that they may
+    contain, because a checkpoint can only restore these classes.
 
-    ``params`` is the model with which the run would end now, ``request`` the next request to all
-    clients, and ``rounds`` the exchanges so far, by stage. The loop continues while ``status`` is
-    "running"; at the end ``message`` gives the reason, in a sentence.
+    ``params`` is the current result, ``request`` the next request to all clients, and ``rounds``
+    the number of exchanges so far, by stage. The loop continues while ``status`` is "running". The
+    final ``message`` states the reason for ending, in one sentence.
     """
 
     @property
@@ -57,14 +57,14 @@ S = TypeVar("S", bound=State)
 
 @dataclass(frozen=True, slots=True)
 class RoundInfo:
-    """The description of a round for people; the algorithm never reads it.
+    """The summary of a round for logs; methods do not read it.
 
     ``round`` counts from 1 over both stages. The losses and ``largest_violation`` (smooth, minus
-    infinity without budgets) are those of the point that was evaluated, on training rows.
-    ``step`` is the step length or step size, 0 when none was accepted; ``note`` is the outcome in a
-    word, such as "refused". ``loss_gap`` and ``violation_gap`` are the distances of the smooth
-    maxima above the maxima, for a method that uses them. ``exchange`` is the number of exchanges of
-    the run so far, ``phase`` their purpose; training sets both.
+    infinity without budgets) are those of the evaluated point, on training rows. ``step`` is the
+    step length or step size, 0 if no step was accepted. ``note`` is the outcome in one word, such
+    as "refused". ``loss_gap`` and ``violation_gap`` are the differences between smooth maxima and
+    maxima, for methods that use smooth maxima. ``exchange`` is the number of exchanges of the run
+    so far and ``phase`` is their purpose; training sets both.
     """
 
     round: int
@@ -84,13 +84,13 @@ class RoundInfo:
 class Method(Protocol[S]):
     """A training method: two pure functions, and the progress of a state.
 
-    ``init`` makes the first state, with the first request. ``step`` takes a state and the reports
-    on its request to the next state; the same arguments always give the same result, so that a run
+    ``init`` returns the first state, with the first request. ``step`` returns the next state, given
+    a state and the reports on its request. Equal arguments must give equal results, so that a run
     can be replayed and resumed. ``fraction_done`` is between 0 and 1, for progress bars.
 
-    ``state_class`` is the class of its states, from which checkpoints are read. A report with an
-    ``age`` above 0 is stale: it is about an earlier point, because its client did not reply.
-    Further properties are optional: see `Traits`.
+    ``state_class`` is the class of the states, which is used to read checkpoints. A report with an
+    ``age`` above 0 is stale: its client did not reply, and the report describes an earlier point.
+    Further properties are optional; see `Traits`.
     """
 
     state_class: ClassVar[type[Any]]
@@ -104,31 +104,31 @@ class Method(Protocol[S]):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Properties of a method that the rest of the package reads instead of comparing names.
+    """Properties of a method that determine how the rest of the package uses it.
 
-    A method states what differs from these defaults as class attributes of the same names; it
-    needs no base class. `traits_of` reads them.
+    A method defines class attributes of the same names for values that differ from the defaults. It
+    does not require a base class. Use `traits_of` to read the traits.
 
     Parameters
     ----------
     enforces_budgets
-        Whether its model keeps the budgets. If not, a run says that they are only measured.
+        Whether training enforces the budgets. If not, a run notes that they are only measured.
     objectives
-        What it may minimise over clients: ``"max"``, ``"mean"``, and ``"temperature"`` for the
-        smooth maximum at any positive one. Empty when it has an objective of its own.
+        Supported functions of the clients' losses: ``"max"``, ``"mean"``, and ``"temperature"`` for
+        the smooth maximum at any positive temperature. Empty for a method with another objective.
     is_cross_validated
-        Whether ``l2`` and ``objective`` are chosen by leave-one-out losses when they are left open:
-        it must be fast, and start from any parameters.
+        Whether ``l2`` and ``objective`` are chosen by leave-one-out losses unless given. Requires a
+        fast method that can start from any parameters.
     n_stages
-        How many counts its option ``rounds`` has; with 1 it is a plain number.
+        Number of entries of the option ``rounds``; with 1 stage it is a number.
     rate_kinds
-        Rates that it needs besides those that the rules compare.
+        Kinds of rates required in addition to those that the rules compare.
     n_references
-        Rows that are disclosed to the server as reference points.
+        Number of rows that clients disclose to the server as reference points.
     over_sites
-        Whether sites over a network answer all that it requests.
+        Whether sites over a network support all of its requests.
     is_private
-        Whether it requests noisy sums only: nothing else is then requested, before or after.
+        Whether it requests only noisy sums. No other request is then sent before or after training.
     """
 
     enforces_budgets: bool = True
@@ -142,19 +142,19 @@ class Traits:
 
 
 def traits_of(method: Any) -> Traits:
-    """Return the traits of a method or of its class; those it does not state have the defaults.
+    """Return the traits of a method or of its class, with defaults for missing attributes.
 
-    Only here is an attribute read that a method may not have.
+    All optional attributes of a method must be read by this function.
     """
     names = Traits.__dataclass_fields__
-    stated = {name: getattr(method, name) for name in names if hasattr(method, name)}
-    return Traits(**stated)
+    defined = {name: getattr(method, name) for name in names if hasattr(method, name)}
+    return Traits(**defined)
 
 
 def describe_round(
     evaluation: Evaluation, *, round: int, stage: int, step: float, note: str = ""
 ) -> RoundInfo:
-    """Return the `RoundInfo` of a round in which ``evaluation`` was the point of interest."""
+    """Return the `RoundInfo` of a round that is described by the losses of ``evaluation``."""
     losses = evaluation.losses
     worst = int(np.argmax(losses))
     return RoundInfo(
@@ -173,26 +173,26 @@ def describe_round(
 
 
 def check_method(method: Any) -> None:
-    """Raise `TypeError` unless ``method`` is a method, before any client receives a request."""
+    """Raise `TypeError` unless ``method`` has the interface of a method; sends no request."""
     if isinstance(method, type):
         raise TypeError(
-            f"`method` must be a method as an object, got the class {method.__name__!r}: write "
+            f"`method` must be a method object, got the class {method.__name__!r}. Use "
             f"{method.__name__}()."
         )
     name = getattr(method, "name", None)
     if not isinstance(name, str) or not name:
         raise TypeError(
-            f"`method` must be a name, or an object with a text `name`; {_short(method)} has "
-            f"{'none' if name is None else _short(name)}."
+            f"`method` must be a name or an object with a text `name`, but `name` of "
+            f"{_short(method)} is {'missing' if name is None else _short(name)}."
         )
     missing = [part for part in _FUNCTIONS if not callable(getattr(method, part, None))]
     if missing:
-        raise TypeError(f"Method {name!r} must have the function `{missing[0]}`, and has none.")
+        raise TypeError(f"Method {name!r} must have the function `{missing[0]}`.")
     state_class: Any = getattr(method, "state_class", None)
     if not (isinstance(state_class, type) and is_dataclass(state_class)):
-        got = "has none" if state_class is None else f"has {_short(state_class)}"
+        got = "nothing" if state_class is None else _short(state_class)
         raise TypeError(
-            f"Method {name!r} must have a `state_class`, the dataclass of its states, and {got}. "
+            f"Method {name!r} must have a `state_class`, the dataclass of its states, got {got}. "
             "Example: state_class: ClassVar[type] = PenaltyState"
         )
     known = {field.name for field in fields(state_class)}
@@ -200,13 +200,13 @@ def check_method(method: Any) -> None:
     if lacking:
         raise TypeError(
             f"The state of method {name!r}, {state_class.__name__}, must have the field "
-            f"`{lacking[0]}`, and has none."
+            f"`{lacking[0]}`."
         )
     traits = traits_of(method)
     try:
         msgspec.convert(asdict(traits), Traits)
     except msgspec.ValidationError as error:
-        raise TypeError(f"A trait of method {name!r} is no `Traits`: {error}.") from None
+        raise TypeError(f"A trait of method {name!r} does not fit `Traits`: {error}.") from None
     for trait, stated, part in (
         ("objectives", len(traits.objectives) > 1, "objective"),
         ("is_cross_validated", traits.is_cross_validated, "restart"),  # of SQP
@@ -214,50 +214,50 @@ def check_method(method: Any) -> None:
     ):
         if stated and not hasattr(method, part):
             raise TypeError(
-                f"`{trait}` of method {name!r} needs `{part}`: derive from one of ours."
+                f"`{trait}` of method {name!r} requires `{part}`: derive from a built-in method."
             )
 
 
 def first_state(method: Method[S], params: Vector, problem: Problem) -> S:
-    """Return the state of ``init`` after checking it."""
+    """Return the first state of a method, checked."""
     state = method.init(params, problem)
     _check_state(method, "init", state, params.shape)
     return state
 
 
 def next_state(method: Method[S], state: S, reports: Reports) -> tuple[S, RoundInfo]:
-    """Return the state and the description of ``step`` after checking them."""
+    """Return the next state and the `RoundInfo` of a method, checked."""
     given: Any = method.step(state, reports)
     if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], RoundInfo)):
         got = [_short(part) for part in given] if isinstance(given, tuple) else [_short(given)]
         raise MethodError(
-            f"`step` of method {method.name!r} must return a state and a RoundInfo, such as "
-            f"`describe_round` makes, got {', '.join(got)}."
+            f"`step` of method {method.name!r} must return a state and a RoundInfo (see "
+            f"`describe_round`), got {', '.join(got)}."
         )
     after, info = given
     _check_state(method, "step", after, state.params.shape)
     if sum(after.rounds) != sum(state.rounds) + 1:
         raise MethodError(
-            f"`step` of method {method.name!r} must count the round in `rounds`, which were "
-            f"{state.rounds} and are {after.rounds}."
+            f"`step` of method {method.name!r} must increase the sum of `rounds` by one, got "
+            f"{after.rounds} after {state.rounds}."
         )
     return after, info
 
 
 def _check_state(method: Any, by: str, state: Any, shape: tuple[int, ...]) -> None:
-    """Raise `MethodError` for a state whose request or parameters cannot be used."""
+    """Raise `MethodError` for a state with an invalid field."""
     what = f"`{by}` of method {method.name!r}"
     if not isinstance(state, method.state_class):
         raise MethodError(
-            f"{what} must give a {method.state_class.__name__}, its `state_class`, got "
+            f"{what} must return a {method.state_class.__name__}, its `state_class`, got "
             f"{_short(state)}."
         )
     if state.status not in _STATUSES:
         known = ", ".join(map(repr, _STATUSES))
-        raise MethodError(f"{what} gives the status {state.status!r}; it must be one of {known}.")
+        raise MethodError(f"{what} must return a status among {known}, got {state.status!r}.")
     if not isinstance(state.rounds, tuple) or not all(map(is_count, state.rounds)):
         raise MethodError(
-            f"{what} must give `rounds` as a tuple of counts, such as (3,), got "
+            f"{what} must return `rounds` as a tuple of counts, such as (3,), got "
             f"{_short(state.rounds)}."
         )
     _check_params(what, "`params`", state.params, shape)
@@ -266,7 +266,7 @@ def _check_state(method: Any, by: str, state: Any, shape: tuple[int, ...]) -> No
     points = state.request.points if isinstance(state.request, Request) else None
     if not points or not all(isinstance(point, Point) for point in points):
         raise MethodError(
-            f"{what} must give a `request` with points, such as "
+            f"{what} must return a `request` with points, such as "
             f'Request((Point(params, "gradients"),)), got {_short(state.request)}.'
         )
     for point in points:
@@ -274,19 +274,20 @@ def _check_state(method: Any, by: str, state: Any, shape: tuple[int, ...]) -> No
 
 
 def _check_params(what: str, where: str, params: Any, shape: tuple[int, ...]) -> None:
+    """Raise `MethodError` unless ``params`` is a finite array of this shape."""
     if not isinstance(params, np.ndarray) or params.shape != shape:
         got = f"{params.shape}" if isinstance(params, np.ndarray) else _short(params)
-        raise MethodError(f"{what} must give {where} as an array of shape {shape}, got {got}.")
+        raise MethodError(f"{what} must return {where} as an array of shape {shape}, got {got}.")
     wrong = np.flatnonzero(~np.isfinite(params))
     if wrong.size:
         raise MethodError(
-            f"{what} gives {where} with a number that is not finite, {params[wrong[0]]} at "
-            f"position {wrong[0]}. All that clients sent was finite; shorter steps may help."
+            f"{what} must return finite numbers in {where}, got {params[wrong[0]]} at position "
+            f"{wrong[0]}. All reports of clients were finite; shorter steps may help."
         )
 
 
 def _short(value: Any) -> str:
-    """Describe a value in few words."""
+    """Return a short description of a value."""
     if value is None or isinstance(value, (bool, int, float, str, tuple, list)):
         return reprlib.repr(value)
     return repr(value.__name__) if isinstance(value, type) else f"a {type(value).__name__}"
@@ -296,10 +297,10 @@ def _short(value: Any) -> str:
 
 
 def options_of(method: Any) -> dict[str, str]:
-    """Return a method's name and options, each as text: equal texts mean equal results.
+    """Return a method's name and options, each as text that is equal for equal options.
 
-    The options are the fields of its dataclass, but for those with ``compare=False``: that is how
-    one says that nothing depends on them. Of another class they are its public attributes.
+    The options are the fields of a dataclass or the public attributes of another class. Fields with
+    ``compare=False`` are excluded; use this for options that do not affect results.
     """
     options = {"name": str(method.name)}
     if is_dataclass(method):

@@ -1,9 +1,9 @@
-"""All methods by name: the class, one line of help, and what the rest of the package may ask.
+"""Registry of methods by name, with their classes and help texts.
 
-To add a method, write its module and add its class to the list by its place: a module is imported
-when the method is chosen. A method of one's own that is passed as an object needs no entry. Another
-distribution adds a method as an entry point of the group ``fcfl.methods``: a class with a class
-attribute ``help``.
+To add a method, write its module and add the import path of its class to the list. The module is
+imported when the method is chosen. A method passed as an object does not require an entry. Other
+distributions add methods by entry points of the group ``fcfl.methods``; each is a class with a
+class attribute ``help``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,17 +16,16 @@ from typing import Any
 from fcfl._checks import check_choice
 from fcfl.methods.method import Traits, traits_of
 
-# Options that a run has under the same name for every method, and the name itself.
+# The name, and options that every run has under the same name for all methods.
 _SHARED_OPTIONS = ("step_size", "rounds", "objective", "curvature", "protects", "name")
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A method's name, the place of its class, and one line of help.
+    """An entry of the registry: name, import path of the class, and one line of help.
 
-    ``summary`` says what it minimises and whether it enforces budgets. All options of the class
-    must have defaults. What else may be asked is read off the class, so that nobody has to compare
-    names or classes: its `Traits`, and the names of its options.
+    ``summary`` states what the method minimises and whether it enforces budgets. All options of the
+    class must have defaults. `Traits` and names of options are read from the class.
     """
 
     name: str
@@ -35,27 +34,27 @@ class Registered:
 
     @property
     def help(self) -> str:
-        """One line; that of another distribution is an attribute of its class."""
+        """One line of help, read from the class for methods of other distributions."""
         return self.summary or str(self.method.help)
 
     @property
     def method(self) -> type[Any]:
-        """The class, imported when it is first asked for."""
+        """The class, imported on first access."""
         method: type[Any] = resolve_name(self.place)
         return method
 
     @property
     def traits(self) -> Traits:
-        """What the package may ask of it."""
+        """Traits of the class."""
         return traits_of(self.method)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of all its options."""
+        """Names of all options except ``name``."""
         return tuple(field.name for field in fields(self.method) if field.name != "name")
 
     def stage_rounds(self, rounds: Sequence[int]) -> int | tuple[int, ...]:
-        """Return counts as the option ``rounds`` takes them: one for each stage."""
+        """Return the value of the option ``rounds`` for one count per stage."""
         if len(rounds) != self.traits.n_stages:
             wanted = "one count" if self.traits.n_stages == 1 else "two counts"
             given = ",".join(map(str, rounds))
@@ -64,12 +63,12 @@ class Registered:
 
     @property
     def takes_options(self) -> bool:
-        """Whether they may be given by name; those of two stages and of noise have settings."""
+        """Whether options may be set by name; two-stage and private methods have settings."""
         return self.traits.n_stages == 1 and not self.traits.is_private
 
     @property
     def own_options(self) -> tuple[str, ...]:
-        """Names of the options that a run does not have under a name of their own."""
+        """Names of the options that are specific to this method."""
         return tuple(name for name in self.options if name not in _SHARED_OPTIONS)
 
 
@@ -78,18 +77,19 @@ _ALL = (
         "sqp",
         "fcfl.methods.sqp.sqp:SQP",
         "the worst client's loss within every budget, in few rounds and with prices; budgets hold "
-        "on training rows, on new ones only nearly (default)",
+        "on training rows and approximately on new rows (default)",
     ),
     Registered(
         "two-stage",
         "fcfl.methods.two_stage:TwoStage",
-        "the same by the gradient steps of FCFL (Cui et al., 2021), thousands of rounds",
+        "the worst client's loss within every budget, by the gradient steps of FCFL (Cui et al., "
+        "2021); takes thousands of rounds",
     ),
     Registered(
         "private",
         "fcfl.methods.private:Private",
         "the mean loss within every budget from noisy sums, with an epsilon for each client; "
-        "chosen by --privacy",
+        "use --privacy",
     ),
     Registered(
         "fedavg",
@@ -99,25 +99,25 @@ _ALL = (
     Registered(
         "fair-reg",
         "fcfl.methods.baselines:FairReg",
-        "the sum of the clients' losses and disparities; a penalty, so it does not enforce budgets",
+        "the sum of the clients' losses and penalised disparities; does not enforce budgets",
     ),
     Registered(
         "q-ffl",
         "fcfl.methods.baselines:QFFL",
-        "losses to the power 6, so that clients become more alike; does not enforce budgets",
+        "the sum of losses to the power 6, for more similar losses; does not enforce budgets",
     ),
     Registered(
         "afl",
         "fcfl.methods.baselines:AFL",
-        "the worst mixture of clients, by descent and ascent; does not enforce budgets",
+        "the loss of the worst mixture of clients; does not enforce budgets",
     ),
 )
 
-_PAPER = ("mmpf", "agnostic-fair", "fedmgda", "fairfed", "fedfb")  # in a distribution of their own
+_PAPER = ("mmpf", "agnostic-fair", "fedmgda", "fairfed", "fedfb")  # in the distribution fcfl-paper
 
 
 def _installed() -> Iterator[Registered]:
-    """Return the methods that other distributions add."""
+    """Return the methods of other distributions."""
     for entry in entry_points(group="fcfl.methods"):
         yield Registered(entry.name, entry.value)
 
@@ -125,14 +125,14 @@ def _installed() -> Iterator[Registered]:
 METHODS: Mapping[str, Registered] = MappingProxyType(
     {one.name: one for one in (*_ALL, *_installed())}
 )
-"""All methods, in the order in which help lists them."""
+"""All methods by name, in the order of the help."""
 
 
 def check_method(argument: str, name: str) -> str:
     """Return ``name`` if a method is registered under it; else raise `ValueError`."""
     if name in _PAPER and name not in METHODS:
         raise ValueError(
-            f"`{argument}` {name!r} is a baseline that only the paper compares. Install it with "
-            "the distribution fcfl-paper: `make paper` in a clone of the repository."
+            f"`{argument}` {name!r} is a baseline of the distribution fcfl-paper. Install it by "
+            "`make paper` in a clone of the repository."
         )
     return check_choice(argument, name, METHODS)

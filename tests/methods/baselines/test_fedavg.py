@@ -156,7 +156,7 @@ def test_local_epochs_on_clients_that_differ_end_beside_the_pooled_optimum():
     def distance(step_size, epochs):
         method = FedAvg(step_size=step_size, rounds=40000, tolerance=1e-8, local_epochs=epochs)
         state = train(method, problem, runtime, zeros_for(runtime))[-1][0].state
-        assert state.status == "converged" and state.message.startswith("The average stands")
+        assert state.status == "converged" and state.message.startswith("The average is constant")
         return np.linalg.norm(state.params - optimum)
 
     assert distance(0.4, 1) < 1e-5
