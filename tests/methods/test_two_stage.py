@@ -330,11 +330,11 @@ def test_rounds_that_are_used_up_are_told_from_steps_that_do_not_help():
         for r in ((2, 2), (500, 0))
     )
     assert few.status == many.status == "infeasible"
-    assert few.message.startswith("The rounds of stage 1 are used up (after 2 + ")
-    assert "More of them" in few.message and "zero" not in few.message
+    assert few.message.startswith("Stage 1 reached its limit on rounds (after 2 + ")
+    assert "More rounds" in few.message and "zero" not in few.message
     assert many.steps[0] < 500
     assert many.message.startswith("No step lowers the violation without raising the worst loss")
-    assert "Begin with `start='zero'`" in many.message and "More of them" not in many.message
+    assert "`start='zero'`" in many.message and "More rounds" not in many.message
 
 
 def test_from_zero_every_budget_is_met_at_every_step():

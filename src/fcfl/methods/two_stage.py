@@ -1,21 +1,22 @@
 """The method of FCFL (Cui et al., 2021): constrained min-max, then Pareto, by gradient steps.
 
 Stage 1 lowers the smooth maximum of the losses while the smooth maximum of the violations is at
-most zero, and lowers the latter without raising the former otherwise. Stage 2 lowers the mean
-loss without raising any client's loss or the violation. We write ``params - step * d`` with ``d``
-in the hull of the gradients and protect with ``d · g >= 0``; the paper's ``d`` is ours negated.
+most zero. Otherwise it lowers the violations without raising the losses. Stage 2 lowers the mean
+loss without raising any client's loss or the violation. Steps are ``params - step * d`` with ``d``
+in the convex hull of the gradients. An objective with gradient ``g`` is protected by
+``d · g >= 0``. The paper uses the opposite sign of ``d``.
 
-A fixed step proves nothing: a direction orthogonal to a loss raises it at second order, and a
-step that lowers the losses may break a budget. With ``max_trials > 0`` a step is accepted only if
-Lemma 1 (stage 1) or Lemma 2 (stage 2) of the paper's appendix holds for it and a feasible iterate
-stays feasible. From an infeasible one, no step of stage 1 raises the smooth maximum of the
-violations, and no step of stage 2 raises any of them or exceeds another budget. A rejected step is
-halved and tilted, within the hull, towards a direction that lowers everything protected. A step
-that would break a budget to first order is turned along it.
+A fixed step has no guarantee: a direction orthogonal to a loss raises the loss at second order, and
+a step that lowers the losses may exceed a budget. With ``max_trials > 0`` a step is accepted only
+if Lemma 1 (stage 1) or Lemma 2 (stage 2) of the paper's appendix holds and a feasible iterate
+remains feasible. From an infeasible iterate, a step of stage 1 must not raise the smooth maximum of
+the violations. A step of stage 2 must not raise any violation or exceed another budget. A rejected
+step is halved and tilted within the hull, towards a direction that lowers all protected objectives.
+A step that would exceed a budget to first order is turned parallel to the budget's boundary.
 
-The weights of the hull's gradients solve a linear programme: improve one objective most while
-protecting others. Only inner products of gradients enter, so that it has as many variables as there
-are gradients, whatever the number of parameters.
+The weights of the gradients solve a linear programme that maximises the decrease of one objective
+and protects the others. The programme depends only on inner products of gradients, so its size is
+independent of the number of parameters.
 """
 
 from dataclasses import dataclass, replace
@@ -45,15 +46,15 @@ ParetoRows = Literal["all", "one"]
 OwnBudgets = Literal["kept", "ignored"]
 Protects = Literal["all", "worst"]
 
-SLOPE_TOLERANCE = 1e-7  # on unit-scaled rows; HiGHS's own feasibility tolerance
-_LAZY_BATCH = 32  # protected objectives taken into the programme at a time
+SLOPE_TOLERANCE = 1e-7  # on unit-scaled rows; equals the feasibility tolerance of HiGHS
+_LAZY_BATCH = 32  # number of protected objectives added to the programme at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The direction of a trial, and that towards which it may be tilted; see `TwoStageState`.
+    """The direction of a trial, and the ``other`` one for tilting it; see `TwoStageState`.
 
-    ``loss_grad`` and ``violation_grad`` are those of the smooth maxima, in stage 1 only.
+    ``loss_grad`` and ``violation_grad`` are the gradients of the smooth maxima, in stage 1 only.
     """
 
     direction: Vector
@@ -66,12 +67,13 @@ class Direction:
 def stage_1_direction(
     at: Evaluation, temperatures: tuple[float, float], feasible_by: FeasibleBy
 ) -> Direction:
-    """Return the closed form of eq. 12 and 13.
+    """Return the direction of stage 1 by the closed form of eq. 12 and 13.
 
-    With the budgets met the direction lowers the smooth maximum of the losses; with one exceeded,
-    that of the violations, without raising the former. ``feasible_by`` says by which maximum they
-    are judged. The other direction is the bisector, which lowers both, when a budget is exceeded,
-    and the violation's gradient, towards which a trial is turned, when none is.
+    If the budgets are met, the direction lowers the smooth maximum of the losses. If a budget is
+    exceeded, it lowers the smooth maximum of the violations without raising that of the losses.
+    ``feasible_by`` selects the maximum that decides whether budgets are met. The other direction is
+    the gradient of the violations in the first case, and the bisector, which lowers both, in the
+    second.
     """
     delta_l, delta_g = temperatures
     loss_grad = smooth_max(at.losses, delta_l)[1] @ at.loss_grads
@@ -98,16 +100,16 @@ def stage_2_direction(
     *,
     is_cautious: bool,
 ) -> Direction:
-    r"""Solve eq. 15: improve the mean loss, protect every loss and the smooth-maximum violation.
+    r"""Solve eq. 15: lower the mean loss; protect every loss and the smooth maximum violation.
 
     .. math:: \max_w\; w^T J \bar g \quad\text{s.t.}\quad w^T J g_k \ge 0 \;\forall k,\;
               w^T J h \ge 0,\; w \text{ on the simplex}
 
-    with :math:`g_k` the gradients of the losses, :math:`\bar g` their mean, h that of the smooth
-    maximum of the violations, and J all of them stacked. Where only the worst client is protected
-    (below eq. 15), one row takes the place of the :math:`g_k`: the gradient of the smooth maximum
-    of the losses. A cautious method also computes the
-    direction that lowers everything protected and the mean, the slowest as fast as possible.
+    where :math:`g_k` are the gradients of the losses, :math:`\bar g` is their mean, h the gradient
+    of the smooth maximum of the violations, and J contains all of them as rows. If only the worst
+    client is protected (below eq. 15), the gradient of the smooth maximum of the losses replaces
+    the :math:`g_k`. If ``is_cautious``, also compute the direction that lowers the mean and all
+    protected objectives and maximises the smallest decrease.
     """
     n = at.losses.size
     extra, shares = _violation_rows(at, temperatures[1], pareto_rows, own_budgets)
@@ -129,7 +131,7 @@ def stage_2_direction(
 def _violation_rows(
     at: Evaluation, temperature: float, pareto_rows: ParetoRows, own_budgets: OwnBudgets
 ) -> tuple[Matrix, Vector]:
-    """Return disparity gradients of stage 2, (blocks, params), and their shares in the maximum."""
+    """Return disparity gradients (blocks, params) and their weights in the smooth maximum."""
     violations = at.block_violations
     if violations.size == 0:
         return np.zeros((0, at.params.size)), np.zeros(0)
@@ -148,10 +150,10 @@ def _violation_rows(
 
 
 def unit_scale(rows: Matrix) -> Matrix:
-    """Scale each row to maximum magnitude 1; neither optimum nor feasibility moves.
+    """Scale each row to maximum magnitude 1, without a change of optimum or feasibility.
 
-    Solver tolerances are absolute while gradients shrink as training succeeds: unscaled, the
-    programme becomes vacuous near convergence.
+    Solver tolerances are absolute and gradients shrink during training, so without scaling every
+    solution would be within the tolerances near convergence.
     """
     largest = np.abs(rows).max(axis=-1, keepdims=True, initial=0.0)
     tiny = largest < np.finfo(np.float64).tiny
@@ -159,7 +161,7 @@ def unit_scale(rows: Matrix) -> Matrix:
 
 
 def descent_weights(gramian: Matrix, improve: Vector, protect: Matrix) -> Vector:
-    r"""Return weights on the simplex that improve one objective most and harm no protected one.
+    r"""Return simplex weights that lower one objective most and raise no protected objective.
 
     .. math:: \max_w\; w^T G a \quad\text{s.t.}\quad P G w \ge 0,\; \sum_i w_i = 1,\; w \ge 0
 
@@ -168,15 +170,15 @@ def descent_weights(gramian: Matrix, improve: Vector, protect: Matrix) -> Vector
     gramian
         ``J @ J.T`` of the m gradients.
     improve
-        ``a``: the objective to improve, as a combination of the m gradients.
+        ``a``: the objective to lower, as a combination of the m gradients.
     protect
         ``P``: one row per protected objective, each a combination of the m gradients.
 
     Notes
     -----
-    Always feasible when the protected objectives are convex combinations of the gradients: the
-    hull's min-norm point has a non-negative product with all of them. Constraints enter lazily,
-    because the optimum touches few of them.
+    The programme is feasible if the protected objectives are convex combinations of the gradients,
+    because the minimum-norm point of the hull has a non-negative product with each gradient.
+    Constraints are added only when violated, because few of them are active at the optimum.
     """
     slopes = unit_scale(protect @ gramian)
     gain = unit_scale((gramian @ improve)[None, :])[0]
@@ -195,14 +197,14 @@ def descent_weights(gramian: Matrix, improve: Vector, protect: Matrix) -> Vector
 
 
 def safest_weights(gramian: Matrix, protect: Matrix) -> Vector:
-    r"""Return weights that lower every protected objective, the slowest as fast as possible.
+    r"""Return weights that maximise the smallest decrease of the protected objectives.
 
     .. math:: \max_{w, t}\; t \quad\text{s.t.}\quad P G w \ge t s,\; \sum_i w_i = 1,\; w \ge 0
 
-    with ``s`` the row scale of ``P G``. The optimum is positive unless the gradients' hull holds 0.
+    where ``s`` is the row scale of ``P G``. The optimum is positive unless the hull contains 0.
     """
     slopes = unit_scale(protect @ gramian)
-    slopes = slopes[slopes.any(axis=1)]  # a flat objective would hold the common slope at zero
+    slopes = slopes[slopes.any(axis=1)]  # an objective with gradient 0 would force t = 0
     n = gramian.shape[0]
     gain = np.zeros(n + 1)
     gain[n] = 1.0
@@ -213,7 +215,7 @@ def safest_weights(gramian: Matrix, protect: Matrix) -> Vector:
 def _solve(gain: Vector, slopes: Matrix, *, free_last: bool = False) -> Vector:
     """Maximise ``gain @ w`` subject to ``slopes @ w >= 0`` over the simplex, by HiGHS.
 
-    With ``free_last`` the last variable is not a weight. Rounding is removed from the weights.
+    With ``free_last`` the last variable is not a weight. Weights are clipped and normalised.
     """
     n = gain.size - free_last
     total = np.ones((1, gain.size))
@@ -239,10 +241,10 @@ def _solve(gain: Vector, slopes: Matrix, *, free_last: bool = False) -> Vector:
 
 
 def two_gradient_weights(loss: Vector, violation: Vector, *, exceeded: bool) -> Vector:
-    """Return the closed form for stage 1: weights on (loss gradient, violation gradient).
+    """Return the closed-form weights of stage 1 for the loss gradient and the violation gradient.
 
-    With budgets met the loss is improved; with a budget exceeded the violation is improved and the
-    loss protected, so that the step is orthogonal to the loss gradient when the two disagree.
+    If budgets are met, the direction lowers the loss. If a budget is ``exceeded``, it lowers the
+    violation and protects the loss: it is orthogonal to the loss gradient if both conflict.
     """
     a, b, c = loss @ loss, loss @ violation, violation @ violation
     if not exceeded:
@@ -253,28 +255,28 @@ def two_gradient_weights(loss: Vector, violation: Vector, *, exceeded: bool) -> 
 
 
 def bisector_weights(loss: Vector, violation: Vector) -> Vector:
-    """Return the hull's point on the angular bisector: it lowers both, unless they are opposite."""
+    """Return the weights of the angular bisector, which lowers both unless they are opposite."""
     norms = np.array([np.linalg.norm(violation), np.linalg.norm(loss)])
     return norms / norms.sum() if norms.any() else np.array([1.0, 0.0])
 
 
-# Rejections until a trial goes wholly in the other direction. Each doubles the tilt from 1/16 to 1.
-# The direction of the paper is left only as far as it fails.
+# Number of rejections after which a trial uses only the other direction. Each rejection doubles the
+# weight of that direction, from 1/16 to 1.
 _LARGEST_TILT = 5
 
 
 @dataclass(frozen=True)
 class TwoStageState:
-    """The iterate, the step being tried from it, and what the trial must not make worse.
+    """The iterate, the trial step, and the losses and violations that bound the trial.
 
-    A trial goes along ``found.direction``, tilted towards ``found.other``; ``tilt`` counts how far.
-    When ``found.violation`` is given, the other direction is the violation's gradient. The trial is
-    then turned towards it until the violation is zero after the step to first order, and tilted
-    towards their bisector. Stage 2 computes the other direction only once it ``is_cautious``, after
-    its first rejected step: most steps are accepted, and it costs a linear programme.
+    A trial moves along ``found.direction``, tilted ``tilt`` times towards ``found.other``. If
+    ``found.violation`` is given, the other direction is the gradient of the violation. The trial is
+    then turned towards it until the violation after the step is zero to first order, and tilted
+    towards their bisector. Stage 2 computes the other direction only if ``is_cautious``, which is
+    set after its first rejected step, because this requires another linear programme.
 
-    ``rounds`` counts exchanges and ``steps`` accepted steps, in each stage. ``losses`` (one per
-    client) and ``violations`` (one per block) are those of the iterate.
+    ``rounds`` is the number of exchanges and ``steps`` that of accepted steps, in each stage.
+    ``losses`` (one per client) and ``violations`` (one per block) are those of the iterate.
     """
 
     problem: Problem
@@ -299,40 +301,40 @@ class TwoStageState:
 
 @dataclass(frozen=True)
 class TwoStage:
-    r"""Options of the two-stage method; `TwoStage.published` sets those of the authors' code.
+    r"""Options of the two-stage method; `TwoStage.published` returns those of the authors' code.
 
     Parameters
     ----------
     step_size
-        :math:`\eta`, the longest step. With trials it may be long: what fails is halved.
+        :math:`\eta`, the largest step size. With trials it may be large: failed steps are halved.
     rounds
-        Accepted steps in stage 1 and stage 2.
+        Number of accepted steps in stage 1 and stage 2.
     temperatures
-        First :math:`\delta_l` and :math:`\delta_g` of the smooth maxima.
+        Initial :math:`\delta_l` and :math:`\delta_g` of the smooth maxima.
     decay, decay_below
-        :math:`\beta` and :math:`\epsilon_d`: both temperatures are multiplied by ``decay`` when
-        :math:`|d|^2 \le` ``decay_below`` (eq. 14), down to ``coldest``. With trials d is the
-        direction taken, turned along the budgets: at an optimum on the edge of a budget the
-        gradient of the losses itself never becomes short.
+        :math:`\beta` and :math:`\epsilon_d`: both temperatures are multiplied by ``decay`` if
+        :math:`|d|^2 \le` ``decay_below`` (eq. 14), down to ``coldest``. With trials, d is the
+        direction after turning, because the gradient of the losses does not vanish at an optimum on
+        the boundary of a budget.
     max_trials
-        Trials per step before the iterate counts as stationary; 0 takes every step as it is.
+        Trials per step before the iterate counts as stationary; 0 accepts every step.
     feasible_by
-        ``"smooth"``: budgets count as met when the smooth maximum of the violations is at most
-        zero, as written; ``"hard"``: when their maximum is.
+        Budgets are met if the ``"smooth"`` maximum of the violations is at most zero, as in the
+        paper, or if their ``"hard"`` maximum is.
     decay_rule
-        ``"together"`` as written; ``"separately"``: each temperature by the norm of its own
+        Temperatures decay ``"together"`` as in the paper, or ``"separately"`` by the norm of each
         gradient.
     pareto_rows
-        Stage 2 searches the hull of the losses' and of ``"all"`` clients' disparity gradients, as
-        written, or of ``"one"`` smooth-maximum row, zero while budgets are met.
+        Stage 2 searches the hull of the losses' gradients and ``"all"`` disparity gradients, as in
+        the paper, or only ``"one"`` gradient of their smooth maximum, zero while budgets are met.
     protects
-        In stage 2 ``"all"`` clients' losses may not rise (eq. 15), or only the ``"worst"`` may not:
-        then a client that is served better may lose for the sake of the mean.
+        Stage 2 must not raise the loss of ``"all"`` clients (eq. 15) or of the ``"worst"`` client.
+        In the second case the losses of other clients may rise to lower the mean.
     own_budgets_in_stage_2
-        ``"kept"``, or ``"ignored"`` when budgets differ between clients.
+        Whether stage 2 uses clients' different budgets (``"kept"``) or not (``"ignored"``).
     weight_decay
-        Added to the step after the programme; use the problem's ``l2`` instead unless you
-        reproduce.
+        Multiple of the parameters added to the direction. Except for reproduction, prefer the
+        problem's ``l2``.
     """
 
     step_size: float = 1.0
@@ -372,7 +374,7 @@ class TwoStage:
 
     @classmethod
     def published(cls, step_size: float, rounds: tuple[int, int] = (800, 1500)) -> "TwoStage":
-        """Return the behaviour of the authors' public code, where it differs from the paper."""
+        """Return the options of the authors' public code, which differs from the paper."""
         return cls(
             step_size=step_size,
             rounds=rounds,
@@ -387,7 +389,7 @@ class TwoStage:
         )
 
     def fraction_done(self, state: TwoStageState) -> float:
-        """Return the share of the accepted steps taken."""
+        """Return the number of accepted steps as a share of ``rounds``."""
         return sum(state.steps) / max(sum(self.rounds), 1)
 
     def init(self, params: Vector, problem: Problem) -> TwoStageState:
@@ -413,7 +415,7 @@ class TwoStage:
         )
 
     def step(self, state: TwoStageState, reports: Reports) -> tuple[TwoStageState, RoundInfo]:
-        """Accept or reject the trial that the reports are about, and request the next one."""
+        """Accept or reject the trial by its reports, and request the next one."""
         trial = state.request.points[0].params
         at = evaluate_point(state.problem, trial, reports)
         stage = state.stage
@@ -434,7 +436,7 @@ class TwoStage:
         return state, replace(info, loss_gap=loss_gap, violation_gap=violation_gap)
 
     def _move(self, state: TwoStageState, at: Evaluation) -> TwoStageState:
-        """Make the trial the iterate and choose the direction from there."""
+        """Make the trial the iterate and choose the next direction."""
         if state.found is not None:
             state = replace(
                 state,
@@ -450,10 +452,10 @@ class TwoStage:
         return self._next_step(state, at)
 
     def _try_shorter(self, state: TwoStageState) -> TwoStageState:
-        """Halve the step and tilt it; after ``max_trials`` lower the temperatures, or end."""
+        """Halve and tilt the step; after ``max_trials`` lower the temperatures or end the stage."""
         assert state.found is not None
         if state.found.other is None:
-            # The other direction has not been computed: that needs the iterate's gradients again.
+            # Computing the other direction requires the gradients at the iterate again.
             request = _request_gradients(state.params)
             return replace(state, is_cautious=True, found=None, request=request)
         state = replace(
@@ -466,19 +468,20 @@ class TwoStage:
             return self._request_trial(state)
         cooler = self._cooler(state.temperatures)
         if state.stage == 1 and cooler != state.temperatures:
-            # A smaller temperature is nearer to the maximum: what no step lowers under this one
-            # may be lowered under that.
+            # The smooth maximum at a lower temperature is closer to the maximum and may decrease
+            # although the present one does not.
             return self._search_again(replace(state, temperatures=cooler))
         return self._finish_stage(state, None, "converged")
 
     def _search_again(self, state: TwoStageState) -> TwoStageState:
-        """Drop the direction, and start again with a full step."""
+        """Discard the direction, and restart with a full step."""
         request = _request_gradients(state.params)
         return replace(
             state, found=None, step_size=self.step_size, tilt=0, trials=0, request=request
         )
 
     def _request_trial(self, state: TwoStageState) -> TwoStageState:
+        """Request the gradients at the trial."""
         found = state.found
         assert found is not None
         direction = found.direction
@@ -488,7 +491,7 @@ class TwoStage:
         return replace(state, request=_request_gradients(state.params - state.step_size * step))
 
     def _next_step(self, state: TwoStageState, at: Evaluation) -> TwoStageState:
-        """Choose the direction from the iterate, the temperatures after it, and the first trial."""
+        """Choose the next direction and temperatures, and request the first trial."""
         temperatures = state.temperatures
         if state.stage == 1:
             found = stage_1_direction(at, temperatures, self.feasible_by)
@@ -525,56 +528,58 @@ class TwoStage:
         return delta_l, delta_g
 
     def _cooler(self, temperatures: tuple[float, float]) -> tuple[float, float]:
-        """Return both temperatures times ``decay``, but none below ``coldest`` because of it."""
+        """Return both temperatures times ``decay``, but not below ``coldest``."""
         delta_l, delta_g = (max(self.decay * t, min(t, self.coldest)) for t in temperatures)
         return delta_l, delta_g
 
     def _finish_stage(
         self, state: TwoStageState, at: Evaluation | None, why: Status
     ) -> TwoStageState:
-        """Begin stage 2, or end. ``at`` is the iterate if it has just been evaluated."""
+        """Begin stage 2, or end the run; ``at`` is the iterate if its gradients are known."""
         if state.stage == 1 and self.rounds[1] > 0:
             state = self._search_again(replace(state, stage=2))
             return state if at is None else self._next_step(state, at)
         steps = f"after {state.steps[0]} + {state.steps[1]} steps"
         violation = float(state.violations.max(initial=-np.inf))
         if violation <= FEASIBILITY_TOLERANCE:
-            done = "No step lowers a loss without raising another or breaking a budget"
+            done = "No step lowers a loss without raising another or exceeding a budget"
             message = f"{done if why == 'converged' else 'All rounds taken'} ({steps})."
             return replace(state, status=why, message=message)
         where = f"with a budget exceeded by {violation:.2g} on the training rows"
         if state.steps[0] >= self.rounds[0]:
             message = (
-                f"The rounds of stage 1 are used up ({steps}) {where}. "
-                "More of them, a smaller step or a larger budget may help."
+                f"Stage 1 reached its limit on rounds ({steps}) {where}. "
+                "More rounds, a smaller step or a larger budget may help."
             )
         else:
             message = (
                 f"No step lowers the violation without raising the worst loss ({steps}), {where}. "
-                "Begin with `start='zero'`, where a linear model selects all groups alike and "
+                "Use `start='zero'`, where a linear model has equal rates in all groups and "
                 "every budget is met."
             )
         return replace(state, status="infeasible", message=message)
 
 
 def _request_gradients(params: Vector) -> Request:
+    """Return the request for gradients at one point."""
     return Request((Point(params, "gradients"),))
 
 
 def _add_one(counts: tuple[int, int], stage: int) -> tuple[int, int]:
-    """Return the counts with one more for ``stage``."""
+    """Return the counts with that of ``stage`` increased by one."""
     return counts[0] + (stage == 1), counts[1] + (stage == 2)
 
 
 def is_accepted(state: TwoStageState, trial: Evaluation, protects: Protects = "all") -> bool:
     """Return whether Lemma 1 (stage 1) or 2 (stage 2) holds for the trial and budgets allow it.
 
-    Lemma 1: the smooth maximum of the losses does not rise, and it or that of the violations falls.
-    Lemma 2: no client's loss rises, or where only the worst is protected the largest does not, and
-    their mean falls. In both stages the smooth maximum of the violations neither rises nor becomes
-    positive. No budget that is met becomes exceeded and no violation grows, but in stage 1 with a
-    budget exceeded: one budget may then get worse for the sake of another, since the method would
-    get stuck if each of them had to improve.
+    1. Lemma 1: the smooth maximum of the losses does not rise, and it or the smooth maximum of the
+       violations decreases.
+    2. Lemma 2: no client's loss rises (with "worst": the largest loss does not), and their mean
+       decreases.
+    3. In both stages the smooth maximum of the violations does not rise, except up to zero. No
+       single violation grows or becomes positive. Stage 1 ignores single violations while a budget
+       is exceeded, because the method would otherwise get stuck.
     """
     delta_l, delta_g = state.temperatures
     before = smooth_max(state.violations, delta_g)[0]
@@ -593,7 +598,7 @@ def is_accepted(state: TwoStageState, trial: Evaluation, protects: Protects = "a
 
 
 def _tilted(found: Direction, other: Vector, step_size: float, tilt: int) -> Vector:
-    """Return the direction turned along the budgets and mixed with the other one, in the hull."""
+    """Return the direction after turning it along the budgets and tilting it."""
     direction = found.direction
     if found.violation is not None:
         turned = _turned(direction, other, found.violation, step_size)
@@ -604,12 +609,12 @@ def _tilted(found: Direction, other: Vector, step_size: float, tilt: int) -> Vec
 
 
 def _turned(direction: Vector, other: Vector, violation: float, step_size: float) -> Vector:
-    r"""Return the nearest direction towards ``other`` whose step does not break the budget.
+    r"""Return the smallest rotation towards ``other`` whose step does not exceed the budget.
 
     .. math:: d_s = (1 - s)\, d + s\, h, \quad s \text{ smallest with } v - \eta\, h^T d_s \le 0
 
-    for the violation v and its gradient h, ``other``. Where d is the gradient of the losses,
-    :math:`d_s` is zero at a constrained optimum, though d itself is not.
+    where v is the violation and h its gradient, ``other``. If d is the gradient of the losses,
+    :math:`d_s` is zero at a constrained optimum, although d is not.
     """
     needed, slope, steepest = violation / step_size, direction @ other, other @ other
     if slope >= needed or steepest <= slope:
@@ -619,5 +624,5 @@ def _turned(direction: Vector, other: Vector, violation: float, step_size: float
 
 
 def _gap(values: Vector, temperature: float) -> float | None:
-    """Return how far the smooth maximum lies above the maximum, which eq. 14 narrows."""
+    """Return the difference between smooth maximum and maximum, which eq. 14 reduces."""
     return smooth_max(values, temperature)[0] - float(values.max()) if values.size else None
