@@ -479,10 +479,8 @@ class Schema:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Schema":
         """Rebuild a schema from ``to_dict``."""
-        kinds: dict[str, type[Number | Category]] = {"number": Number, "category": Category}
-        columns: list[Number | Category] = [
-            msgspec.convert(entry, kinds[entry["kind"]]) for entry in plain["columns"]
-        ]
+        kinds: Any = {"number": Number, "category": Category}
+        columns = [msgspec.convert(entry, kinds[entry["kind"]]) for entry in plain["columns"]]
         return cls(tuple(columns), tuple(plain.get("notes", ())))
 
 

@@ -4,7 +4,7 @@ A table of categories becomes one code per cell, four bytes where a sparse matri
 products that training needs are lookups and sums by code.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
@@ -54,7 +54,8 @@ class ClientData:
     def __post_init__(self) -> None:
         if not self.any_shape:
             object.__setattr__(self, "X", _features(self.X))
-        object.__setattr__(self, "y", _labels(self.y, self.X.shape[0]))
+        labels = self._checked("y", self.y, "hold 0 and 1", lambda y: (y == 0) | (y == 1))
+        object.__setattr__(self, "y", labels)
         if set(self.groups) != set(self.levels):
             raise DataError(
                 "`groups` and `levels` must name the same attributes, "
@@ -64,18 +65,40 @@ class ClientData:
         object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "levels", {k: tuple(v) for k, v in self.levels.items()})
         if self.weights is not None:
-            object.__setattr__(self, "weights", _weights(self.weights, self.n_rows))
+            rule = "be zero or positive numbers"
+            weights = self._checked(
+                "weights", self.weights, rule, lambda w: (w >= 0) & (w < np.inf)
+            )
+            if self.n_rows and not weights.any():
+                raise DataError("`weights` must not all be zero.")
+            object.__setattr__(self, "weights", weights)
 
     def _codes(self, name: str, codes: ArrayLike) -> Codes:
-        array = _vector(f"groups[{name!r}]", codes, self.n_rows)
         n_levels = len(self.levels[name])
-        outside = (array < -1) | (array >= n_levels) | (array != np.floor(array))
-        if outside.any():
+
+        def fits(code: Vector) -> NDArray[np.bool_]:
+            return np.asarray((code >= -1) & (code < n_levels) & (code == np.floor(code)))
+
+        rule = f"hold codes from -1 to {n_levels - 1}"
+        return self._checked(f"groups[{name!r}]", codes, rule, fits).astype(np.int32)
+
+    def _checked(
+        self, name: str, values: ArrayLike, rule: str, fits: Callable[[Vector], NDArray[np.bool_]]
+    ) -> Vector:
+        """Return one number for each row, or raise if some do not fit the rule."""
+        try:
+            array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"`{name}` must hold numbers; encode text first.") from None
+        if array.shape != (self.n_rows,):
             raise DataError(
-                f"`groups[{name!r}]` must hold codes from -1 to {n_levels - 1}, "
-                f"got {array[outside][0]:g}."
+                f"`{name}` must have one value for each of the {self.n_rows} rows of `X`, "
+                f"got shape {array.shape}."
             )
-        return array.astype(np.int32)
+        wrong = ~fits(array)
+        if wrong.any():
+            raise DataError(f"`{name}` must {rule}, got {array[wrong][0]:g}.")
+        return array
 
     @property
     def n_rows(self) -> int:
@@ -150,37 +173,6 @@ def _features(X: Any) -> Features:
     if not np.isfinite(entries).all():
         raise DataError("`X` must hold finite numbers, got NaN or an infinite value.")
     return matrix
-
-
-def _labels(y: ArrayLike, n_rows: int) -> Vector:
-    labels = _vector("y", y, n_rows)
-    wrong = (labels != 0) & (labels != 1)
-    if wrong.any():
-        raise DataError(f"`y` must hold 0 and 1, got {labels[wrong][0]:g}.")
-    return labels
-
-
-def _weights(weights: ArrayLike, n_rows: int) -> Vector:
-    vector = _vector("weights", weights, n_rows)
-    wrong = ~(np.isfinite(vector) & (vector >= 0))
-    if wrong.any():
-        raise DataError(f"`weights` must be zero or positive numbers, got {vector[wrong][0]:g}.")
-    if n_rows and not vector.any():
-        raise DataError("`weights` must not all be zero.")
-    return vector
-
-
-def _vector(name: str, values: ArrayLike, n_rows: int) -> Matrix:
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"`{name}` must hold numbers; encode text first.") from None
-    if array.shape != (n_rows,):
-        raise DataError(
-            f"`{name}` must have one value for each of the {n_rows} rows of `X`, "
-            f"got shape {array.shape}."
-        )
-    return array
 
 
 # --- features as codes ----------------------------------------------------------------------------
@@ -287,12 +279,9 @@ class CodedFeatures:
     def without(self, left_out: NDArray[np.bool_]) -> "CodedFeatures":
         """Return the rows with these features set to zero."""
         layout = self.layout
-        slots = np.arange(layout.n_slots, dtype=np.int32)
-        of_column = np.repeat(np.arange(len(layout.widths)), np.diff(layout.slots))
         is_out = np.append(left_out, False)[layout.feature_of_slot]
-        slots[is_out] = (
-            layout.slots[1:][of_column[is_out]] - 1
-        )  # the slot for none of the column's features
+        of_none = np.repeat(layout.slots[1:] - 1, np.diff(layout.slots))  # the column's last slot
+        slots = np.where(is_out, of_none, np.arange(layout.n_slots)).astype(np.int32)
         numbers = np.where(left_out[layout.number_features], 0.0, self.numbers)
         return CodedFeatures(layout, slots[self.slots], numbers)
 

@@ -391,11 +391,8 @@ def interpret(
     numeric_marks = [value for value in cells.parsed(tuple(marks or ())) if np.isfinite(value)]
     for name, column in frame.items():
         if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
-            if (
-                numeric_marks
-                and cells.is_number(column)
-                and (is_mark := column.isin(numeric_marks)).any()
-            ):
+            is_mark = column.isin(numeric_marks if cells.is_number(column) else [])
+            if is_mark.any():
                 changed[name] = column.mask(is_mark)
                 seen |= {f"{float(value):g}" for value in column[is_mark].unique()}
                 n_marks[name] = int(is_mark.sum())
