@@ -137,4 +137,4 @@ def test_unsupported_models_are_rejected(adult, tmp_path):
     assert "There is no model at" in only_error(fcfl("export", tmp_path, "--to", "csv"))
     nowhere = tmp_path / "no" / "m.csv"
     outcome = fcfl("export", adult[2], "--to", "csv", "--out", nowhere)
-    assert "`--out` must be a file in a folder that exists" in only_error(outcome)
+    assert "`--out` must be a file in an existing folder" in only_error(outcome)

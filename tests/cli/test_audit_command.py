@@ -248,7 +248,9 @@ def test_a_training_run_is_not_overwritten_by_an_audit(table, tmp_path):
     assert "holds a training run" in told
     assert (tmp_path / "run" / "result.json").read_bytes() == before
     (tmp_path / "file").write_text("")
-    assert "is a file" in only_error(fcfl("audit", table, *ROLES, "--out", tmp_path / "file"))
+    assert "must be a folder" in only_error(
+        fcfl("audit", table, *ROLES, "--out", tmp_path / "file")
+    )
 
 
 # --- report -----------------------------------------------------------------------------------

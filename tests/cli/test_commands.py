@@ -166,8 +166,8 @@ def test_exceeded_budgets_give_exit_code_3_and_are_named(tmp_path, options):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["train"], "Name a table: a CSV, Parquet or xlsx file, or a built-in set."),
-        (["train", "--resume"], "--resume without a table needs --out."),
+        (["train"], "`TABLE` is missing: a CSV, Parquet or xlsx file, or a built-in set."),
+        (["train", "--resume"], "--resume without a table requires --out."),
         (["train", "t.csv"], "A table requires --client, --label and --sensitive"),
         (["train", "t.csv", "--client", "c", "--label", "y"], "A table requires --sensitive"),
         (["data", "t.csv", "--label", "y"], "A table requires --client and --sensitive"),
@@ -212,7 +212,7 @@ def test_help_describes_every_argument_and_option_within_80_columns(command):
         "train": "CSV, Parquet or xlsx file, several files, a folder ",
         "predict": "Folder of a run, or of a classifier saved in Python.",
         "demo": "Folder to write.",
-        "data": "Leave it out to list the built-in sets.",
+        "data": "Default: list the built-in sets.",
         "audit": "Column with predicted classes or scores.",
         "report": "fcfl report runs/mine",
     }

@@ -21,7 +21,7 @@ def a_site(folder, policy=None):
 def test_status_shows_what_was_asked(tmp_path):
     path = a_site(tmp_path)
     outcome = fcfl("site", "status", path)
-    assert outcome.exit_code == 0 and "Nothing was asked" in outcome.output
+    assert outcome.exit_code == 0 and "no requests for its current table" in outcome.output
     settings = SiteSettings.from_file(path)
     journal, table = open_journal(settings.ledger_folder), table_checksum(settings)
     record(journal, Entry("another table", "", "introduction", "introduce", 10))

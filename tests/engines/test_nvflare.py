@@ -99,7 +99,7 @@ def test_adding_a_site_keeps_the_other_kits(tmp_path):
     assert all(path.read_bytes() == content for path, content in keys.items())
     roots = {path.read_bytes() for path in tmp_path.glob("kits/*/startup/rootCA.pem")}
     assert len(roots) == 1 and (tmp_path / "kits" / "south" / "startup" / "client.key").exists()
-    assert "Everything is in" in fcfl(*made, "--sites", "north,south").output
+    assert "All kits exist in" in fcfl(*made, "--sites", "north,south").output
     other = fcfl(*made[:3], "--host", "elsewhere.example", "--sites", "north")
     assert "localhost:8002, not elsewhere.example:8002" in only_error(other)
 

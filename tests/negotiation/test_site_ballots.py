@@ -95,7 +95,7 @@ def test_a_rehearsal_shows_what_was_agreed_and_can_continue(negotiated, capsys):
     run = SitesConfig.from_run_config(given)
     finish(run.out)
     shown = capsys.readouterr().out
-    assert "what everybody gets" in shown and 'run config command="train"' in shown
+    assert "results by client" in shown and 'run config command="train"' in shown
     assert has_begun(run)
     heard = len(tapped.heard)
     before = read_json(run.written, Negotiation)

@@ -1,9 +1,9 @@
-"""The command line: it reads options, calls the package, and turns errors into one line.
+"""The command line: options, calls of the package, and errors as one line.
 
-`COMMANDS` are in the order in which a person meets them. ``fcfl --help`` shows these lines without
-importing a command: pandas, SciPy and scikit-learn take seconds to import. Another distribution
-adds a command as an entry point of the group ``fcfl.commands``, or a command of ``fcfl data`` under
-a name that begins with ``data.``; its line is the summary of the distribution.
+`COMMANDS` are in the order in which users need them. ``fcfl --help`` shows these lines without
+importing the commands, because pandas, SciPy and scikit-learn take seconds to import. Another
+distribution can add a command as an entry point in the group ``fcfl.commands``, or a command of
+``fcfl data`` by a name that begins with ``data.``. Its help is the summary of the distribution.
 """
 
 import signal
@@ -22,21 +22,20 @@ from .console import confirm, err_console, flag, one_line_errors, out_console, r
 __all__ = ["main"]
 
 COMMANDS = {
-    "demo": "Train on Adult with a budget of .05 per client for race, beside plain FedAvg.",
+    "demo": "Train on Adult with a budget of .05 per client for race, and compare with FedAvg.",
     "train": "Train one model for all clients of a table, each within its disparity budget.",
-    "predict": "Predict new rows: the table with two more columns, score and prediction.",
-    "audit": "Audit any model's predictions: each client's disparity against its budget.",
+    "predict": "Predict the rows of a table; adds the columns score and prediction.",
+    "audit": "Audit any model's predictions: compare each client's disparity with its budget.",
     "report": "Write report.html again from a folder's files, or compare several folders.",
     "export": "Write a trained model for other programs.",
-    "card": "Write what must be handed in about a model: tables, metrics, verdicts, in a given "
-    "form.",
-    "sweep": "Train under one budget after another: what each tightening costs.",
-    "compare": "Run several methods on the same rows, from the same start, with the same model.",
-    "negotiate": "Find budgets that all clients could accept: try combinations, and vote.",
-    "nvflare": "Train where rows never leave their owner, over NVIDIA FLARE.",
+    "card": "Write a model card in a required form, with tables, metrics and verdicts.",
+    "sweep": "Train with several budgets and report the cost of each.",
+    "compare": "Compare several methods with the same rows, the same start and the same model.",
+    "negotiate": "Find budgets that all clients accept: train combinations and count votes.",
+    "nvflare": "Train over sites that keep their rows, with NVIDIA FLARE.",
     "flower": "Write the app with which a Flower SuperLink trains over its sites.",
-    "site": "A site's own side: what it was asked, and what that has cost of its privacy.",
-    "data": "List the built-in data sets, or describe one: rows, groups, label rates.",
+    "site": "Show the requests that a site has answered and its spent privacy budget.",
+    "data": "List the built-in data sets, or describe a data set: rows, groups, label rates.",
 }
 _MODULES = {
     "train": ("demo", "train", "data"),
@@ -47,13 +46,13 @@ PLACES = {name: f"fcfl.cli.{name}:app" for name in ("nvflare", "flower", "site")
 PLACES |= {
     name: f"fcfl.cli.{module}:{name}_app" for module, names in _MODULES.items() for name in names
 }
-"""Where each command is, as an import path."""
+"""Import path of each command."""
 
 
-def make_app(asked: str = "") -> App:
-    """Return all commands, each imported when it is called.
+def make_app(called: str = "") -> App:
+    """Return an app with all commands, which are imported when they are called.
 
-    The command ``asked`` has the help of its module, the others the line above.
+    The command ``called`` has the help of its module; the others have their line in `COMMANDS`.
     """
     app = App(
         name="fcfl",
@@ -71,30 +70,30 @@ def make_app(asked: str = "") -> App:
     )
     app.register_install_completion_command(help="Install completion for this shell.")
     for place, (name, line) in enumerate(COMMANDS.items()):
-        app.command(PLACES[name], name=name, help=None if name == asked else line, sort_key=place)
+        app.command(PLACES[name], name=name, help=None if name == called else line, sort_key=place)
     for entry in entry_points(group="fcfl.commands"):
         if "." not in entry.name:
-            help = entry.dist.metadata["Summary"] if entry.dist and entry.name != asked else None
+            help = entry.dist.metadata["Summary"] if entry.dist and entry.name != called else None
             app.command(entry.value, name=entry.name, help=help, sort_key=len(COMMANDS))
     return app
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a termination signal leaves a checkpoint, as Ctrl-C does."""
+    """Run a command; on a termination signal write a checkpoint, as on Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = list(sys.argv[1:] if arguments is None else arguments)
     app = make_app(next((word for word in words if not word.startswith("-")), ""))
 
-    app.meta.suppress_keyboard_interrupt = False  # which `App.meta` does not take from the app
+    app.meta.suppress_keyboard_interrupt = False  # `App.meta` does not inherit this setting
 
     @app.meta.default
     def run(
         *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        debug: Annotated[bool, flag("Show the traceback of an error.")] = False,
+        debug: Annotated[bool, flag("Show the traceback of errors.")] = False,
     ) -> None:
         app(words)
 
-    with one_line_errors(words, "--debug" in words):  # also while a command is imported
+    with one_line_errors(words, "--debug" in words):  # includes errors when importing a command
         try:
             app.meta(words)
         except ManyClients as many:

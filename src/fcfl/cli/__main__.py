@@ -1,4 +1,4 @@
-"""``python -m fcfl.cli`` is ``fcfl``."""
+"""Run the command line with ``python -m fcfl.cli``."""
 
 from fcfl.cli import main
 

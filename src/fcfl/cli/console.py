@@ -21,7 +21,7 @@ FAILED, WRONG_USAGE, INFEASIBLE, GATE_FAILED = 1, 2, 3, 4
 
 
 class WrongUsage(Exception):
-    """Options that do not fit each other or the command."""
+    """The options of a command are invalid."""
 
 
 out_console = Console()
@@ -36,24 +36,24 @@ command_line: list[str] = []
 def remember_arguments(
     app: Any, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection
 ) -> None:
-    """Store the arguments of the command that is about to run; cyclopts calls this."""
+    """Store the arguments of the command to run; called by cyclopts."""
     _running[:] = arguments
 
 
 def flag(help: str) -> cyclopts.Parameter:
-    """Return an option that is true where it is given."""
+    """Return an option without a value, true if given."""
     return cyclopts.Parameter(help=help, show_default=False)
 
 
 def was_given(name: str) -> bool:
-    """Return whether an option of the running command was given."""
+    """Return whether the user gave an option of the running command."""
     return any(one.field_info.name == name and one.tokens for one in _running)
 
 
 def as_typed(sentence: str) -> str:
-    """Write options of the running command as the user types them: `--max-levels`.
+    """Return a message with Python names of parameters replaced by options of the command.
 
-    In a message a parameter's Python name is in backticks: `max_levels`. Keys of a file stay.
+    `max_levels` in backticks becomes `--max-levels`. Keys of a file are not changed.
     """
     if _OF_A_FILE.search(sentence):
         return sentence
@@ -70,7 +70,7 @@ def as_typed(sentence: str) -> str:
 
 
 def say(sentence: str) -> None:
-    """Print a line that is not wrapped, so that a path in it can be copied."""
+    """Print a line without wrapping, so that paths in it can be copied."""
     _print(out_console, sentence)
 
 
@@ -84,7 +84,7 @@ def _print(console: Console, sentence: str, before: str = "") -> None:
 
 
 def run_folder(table: str, what: str) -> Path:
-    """Return the default folder of a run, named after its table or the folder of several files."""
+    """Return the default folder of a run, named after its table or the folder of its files."""
     place = Path(table)
     several = "," in table and not place.exists()
     name = Path(table.split(",")[0]).resolve().parent.name if several else place.resolve().name
@@ -92,7 +92,7 @@ def run_folder(table: str, what: str) -> Path:
 
 
 def confirm(many: ManyClients) -> None:
-    """Ask on a terminal whether to continue; elsewhere, or without consent, raise."""
+    """Ask for confirmation on a terminal; raise without a terminal or if the user declines."""
     if not (sys.stdin.isatty() and err_console.is_terminal):
         raise many
     from rich.prompt import Confirm
@@ -103,7 +103,7 @@ def confirm(many: ManyClients) -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator["OnRound | None"]:
-    """Show a bar that follows the rounds, on a terminal."""
+    """Show a progress bar of the rounds, if stderr is a terminal."""
     if not err_console.is_terminal:
         yield None
         return
@@ -119,8 +119,8 @@ def running(
 ) -> Iterator["Session"]:
     """Yield the session of a command, with a progress bar and notes.
 
-    If the command is stopped, name the one that continues it: ``again``, by default the same with
-    ``--resume``.
+    If the command is interrupted, raise `Interrupted` with the command that continues it:
+    ``again``, or by default the same command with ``--resume``.
     """
     from fcfl.federation.session import Session
     from fcfl.runs.run import SETTINGS
@@ -130,19 +130,19 @@ def running(
             yield Session(folder, resume, on_round, note)
     except (KeyboardInterrupt, Interrupted) as stopped:
         if not any(next(folder.glob(place), None) for place in (SETTINGS, f"*/{SETTINGS}")):
-            raise  # nothing was begun
+            raise  # there is no run to continue
         raise Interrupted(f"{str(stopped) or 'Stopped.'} {how_to_continue(again)}") from None
 
 
 def how_to_continue(again: Sequence[str] = ()) -> str:
-    """Name the command that continues the running one, by default the same with ``--resume``."""
+    """Return a message with the command that continues the running command."""
     typed = [word for word in command_line if word not in ("--resume", "--overwrite")]
     return f"Continue with: {shlex.join(['fcfl', *(again or (*typed, '--resume'))])}"
 
 
 @contextmanager
 def usage() -> Iterator[None]:
-    """Turn a bad option value into wrong usage, exit code 2; a bad table is exit code 1."""
+    """Raise `WrongUsage` (exit code 2) for invalid options; other errors have exit code 1."""
     try:
         yield
     except FCFLError:
@@ -153,12 +153,12 @@ def usage() -> Iterator[None]:
 
 @contextmanager
 def one_line_errors(words: Sequence[str], debug: bool) -> Iterator[None]:
-    """Turn any error into one line on stderr and an exit code; the traceback with --debug."""
+    """Print any error as one line on stderr and exit with its code; raise it with --debug."""
     _running.clear()
     command_line[:] = words
     try:
         yield
-    except BrokenPipeError:  # whoever read the output has left, such as `head`
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(FAILED) from None
     except KeyboardInterrupt:
@@ -167,9 +167,9 @@ def one_line_errors(words: Sequence[str], debug: bool) -> Iterator[None]:
         _fail(str(error), WRONG_USAGE)
     except cyclopts.MissingArgumentError as error:
         given, named = error.keyword, error.keyword or (error.argument and error.argument.name)
-        _fail(f"`{named}` needs a value." if given else f"`{named}` is missing.", WRONG_USAGE)
+        _fail(f"`{named}` requires a value." if given else f"`{named}` is missing.", WRONG_USAGE)
     except cyclopts.CycloptsError as error:
-        is_ours = isinstance(error, cyclopts.CoercionError)  # of the option's reader
+        is_ours = isinstance(error, cyclopts.CoercionError)  # raised when reading the value
         own = error.msg if is_ours else None
         _fail(str(own) if own else " ".join(str(error).split()), WRONG_USAGE)
     except Exception as error:
@@ -179,7 +179,7 @@ def one_line_errors(words: Sequence[str], debug: bool) -> Iterator[None]:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the message of an error; of an unexpected one with its type and a way out."""
+    """Return the message of an error; for an unexpected one include its type and ``--debug``."""
     if isinstance(error, OSError) and error.strerror:
         where = f" {str(error.filename)!r}" if error.filename else ""
         return f"Cannot use{where}: {error.strerror}." if where else f"{error.strerror}."

@@ -1,4 +1,4 @@
-"""fcfl flower: write the app that a SuperLink runs."""
+"""Command fcfl flower: write the app that a SuperLink runs."""
 
 import shlex
 from importlib import resources
@@ -37,9 +37,9 @@ def new(
     sites: Sites = "",
     overwrite: Replace = False,
 ) -> None:
-    """Write the folder of a Flower app: settings with comments. The code comes with fcfl.
+    """Write the folder of a Flower app: settings with comments. The app's code is part of fcfl.
 
-    Settings that are not given here can be filled in later, in pyproject.toml.
+    Settings that are not given as options can be added to pyproject.toml later.
     """
     template = resources.files("fcfl.engines.flower").joinpath("app.toml")
     text = template.read_text(encoding="utf-8").replace("{version}", __version__)

@@ -1,4 +1,4 @@
-"""fcfl sweep, compare and negotiate: many runs on the same rows."""
+"""Commands fcfl sweep, compare and negotiate: many runs on the same rows."""
 
 import shlex
 from dataclasses import replace
@@ -39,9 +39,9 @@ negotiate_app = App(
     "--policies wishes/",
 )
 _VALUES = (options.OPTIONS, options.not_both("values"))
-_SHARES = "Shares of the disparity each client has without budgets."
+_SHARES = "Budgets to train with, as shares of each client's disparity without budgets."
 _LADDER = "Budgets to combine. Default: shares of the largest disparity without budgets."
-_POLICIES = "Clients' policy files, each CLIENT.toml: its preference, and budgets insisted on."
+_POLICIES = "Folder of policy files, CLIENT.toml, with clients' preferences and required budgets."
 
 
 @sweep_app.default
@@ -53,19 +53,19 @@ def sweep(
     *table: options.Tables,
     given: options.Given = options.NOTHING,
     budgets: Annotated[
-        tuple[float, ...] | None, options.numbers("Budgets to train under.", *_VALUES)
+        tuple[float, ...] | None, options.numbers("Budgets to train with.", *_VALUES)
     ] = None,
     relative: Annotated[tuple[float, ...] | None, options.numbers(_SHARES, *_VALUES)] = None,
     out: Annotated[Path | None, options.out_folder("TABLE-sweep")] = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Train under one budget after another: what each tightening costs.
+    """Train with several budgets and report the cost of each.
 
-    Settings that are left open are chosen once, under the loosest budget. Writes
-    sweep.json and a folder per point.
+    Open settings are chosen once, with the loosest budget. Writes sweep.json and a
+    folder per budget.
 
-    Exit codes: 0 budgets met on the training rows at every point, 1 an error, 2
+    Exit codes: 0 budgets met on the training rows for every point, 1 an error, 2
     wrong usage, 3 done, but a budget is exceeded on the training rows, or a model
     selects nearly nobody, nearly everybody, or fewer than half as many as without
     budgets.
@@ -92,28 +92,30 @@ def compare(
     given: options.Given = options.NOTHING,
     methods: Annotated[
         str | None,
-        Parameter(metavar="NAME,…", help=f"Of {', '.join(COMPARED)}. Default: all of them."),
+        Parameter(
+            metavar="NAME,…", help=f"Methods to compare. Default: all: {', '.join(COMPARED)}."
+        ),
     ] = None,
     seeds: Annotated[
         options.AtLeastOne,
         Parameter(
-            help="Runs of each method, with seeds from --seed on; then means and intervals, and "
-            "by default a uniform --start.",
+            help="Number of seeds for each method, starting at --seed. With several, results are "
+            "means with intervals, and --start is uniform by default.",
         ),
     ] = 1,
     out: Annotated[Path | None, options.out_folder("TABLE-compare")] = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Run several methods on the same rows, from the same start, with the same model.
+    """Compare several methods with the same rows, the same start and the same model.
 
-    One line for each: accuracy and difference on held-out rows, over all rows and of
-    clients with at least 30 people in every group, budgets kept, rounds and bytes
-    that the clients sent. Methods without budgets are judged by them too; plain
-    fedavg and the majority class are always there to compare with. Writes a folder
-    for each run, comparison.json and report.html.
+    Prints one line per method with accuracies and differences on held-out rows (all
+    rows, and clients with at least 30 people in every group), the number of budgets
+    met, rounds, and bytes sent by clients. Budgets also apply to the verdicts on
+    methods that train without budgets. The comparison always includes fedavg and
+    the majority class. Writes a folder for each run, comparison.json and report.html.
 
-    Exit codes: 0 done, 1 an error, also of a single method, 2 wrong usage.
+    Exit codes: 0 done, 1 an error of the command or of any method, 2 wrong usage.
     """
     with usage():
         names = many_runs.read_methods(methods)
@@ -136,24 +138,26 @@ def negotiate(
     given: options.Given = options.NOTHING,
     budgets: Annotated[tuple[float, ...] | None, options.numbers(_LADDER)] = None,
     policies: Annotated[Path | None, Parameter(metavar="FOLDER", help=_POLICIES)] = None,
-    by: Annotated[VotingRule, Parameter(help="Rule whose winner is written.")] = "nash",
-    most: Annotated[int, Parameter(metavar="N", help="Combinations trained at most.")] = MOST,
+    by: Annotated[VotingRule, Parameter(help="Voting rule that decides.")] = "nash",
+    most: Annotated[
+        int, Parameter(metavar="N", help="Maximum number of combinations to train.")
+    ] = MOST,
     min_group_rows: Annotated[
-        int, Parameter(metavar="N", help="Groups with fewer rows are not compared.")
+        int, Parameter(metavar="N", help="Minimum number of rows of a compared group.")
     ] = MIN_GROUP_ROWS,
     out: Annotated[Path | None, options.out_folder("TABLE-negotiation")] = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Find budgets that all clients could accept: try combinations, and vote.
+    """Find budgets that all clients accept: train combinations and count votes.
 
-    Trains combinations of budgets, leaves out what another one dominates for
-    everybody, and lets every client vote by its own preference between accuracy and
-    disparity: by approval, by Borda and by the Nash bargaining solution from what
-    it would have alone. Writes negotiation.json, report.html with sliders, and the
-    winner as agreed.toml, which fcfl train --policy takes. Every model is stored as
-    soon as it is trained. --resume continues a stopped negotiation; --budgets,
-    --most, --by and preferences may change.
+    Trains combinations of budgets and drops those that another combination
+    dominates for all clients. Each client votes by its own preference between
+    accuracy and disparity. Votes are counted by approval, by Borda and by the Nash
+    bargaining solution relative to models trained alone. Writes negotiation.json,
+    report.html with sliders, and the winner as agreed.toml for fcfl train --policy.
+    Models are stored when they are trained. With --resume, --budgets, --most, --by
+    and preferences may change.
     """
     with usage():
         procedure = Procedure(budgets, by, most)

@@ -1,4 +1,4 @@
-"""fcfl nvflare: train where rows stay with their owner, over NVIDIA FLARE."""
+"""Command fcfl nvflare: train over sites that keep their rows, with NVIDIA FLARE."""
 
 import importlib.util
 import shlex
@@ -35,29 +35,31 @@ app = App(name="nvflare", help=COMMANDS["nvflare"])
 _SETTINGS = "settings.toml"
 _HEAD = "# Every key can be set for one run: fcfl nvflare run FOLDER --set KEY=VALUE\n"
 _IGNORED = "authority/\nkits/\nrehearsal/\nruns/\n"
-_SHOWN = 5  # jobs in a status
+_SHOWN = 5  # number of jobs that the status shows
 
 SiteFiles = Annotated[
-    str, Parameter(metavar="NAME=FILE,…", help="Every site with its CSV, Parquet or xlsx file.")
+    str, Parameter(metavar="NAME=FILE,…", help="CSV, Parquet or xlsx file of each site.")
 ]
 SitePolicy = Annotated[
-    str, Parameter(metavar="NAME=FILE,…", help="Policy files of sites that have one.")
+    str, Parameter(metavar="NAME=FILE,…", help="Policy files of sites with a policy.")
 ]
 SetKeys = Annotated[
     tuple[str, ...],
     Parameter(
         "--set",
         metavar="KEY=VALUE",
-        help="Any other key of the settings; may be repeated.",
+        help="Value of any other key of the settings. May be repeated.",
         show_default=False,
     ),
 ]
-Host = Annotated[str, Parameter(metavar="HOST", help="The server's name, as the sites resolve it.")]
-Port = Annotated[
-    int, Parameter(validator=validators.Number(gte=1, lte=65535), help="The server's open port.")
+Host = Annotated[
+    str, Parameter(metavar="HOST", help="Host name of the server, as sites resolve it.")
 ]
-Tries = Annotated[AtLeastOne, Parameter(help="How often a run is submitted, faults included.")]
-Wait = Annotated[float, Parameter(metavar="SECONDS", help="How long to wait for absent sites.")]
+Port = Annotated[
+    int, Parameter(validator=validators.Number(gte=1, lte=65535), help="Open port of the server.")
+]
+Tries = Annotated[AtLeastOne, Parameter(help="Maximum number of submissions after faults.")]
+Wait = Annotated[float, Parameter(metavar="SECONDS", help="Maximum time to wait for sites.")]
 
 
 @app.command(
@@ -75,7 +77,7 @@ def new(
 ) -> None:
     """Write the folder of an app: settings with comments.
 
-    Settings that are not given here can be filled in later, in settings.toml.
+    Settings that are not given as options can be added to settings.toml later.
     """
     config = new_config(folder, given, sites)
     text = _HEAD + config_text(config, without=("nodes",))  # certificates bind the names
@@ -90,11 +92,12 @@ def new(
     "--host server.example.org",
 )
 def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002) -> None:
-    """Make a kit for the server, for each site and for the lead, in FOLDER/kits.
+    """Make startup kits for the server, each site and the lead, in FOLDER/kits.
 
-    Existing kits are kept, so that a site can be added later. A kit has its own key
-    and closed policies: no code comes with a job, only fcfl's own classes run, logs stay.
-    Give each site its kit and nothing else; FOLDER/authority has the CA's key and stays.
+    Existing kits are kept, so that sites can be added later. Each kit has its own
+    key and strict policies: jobs contain no code, only classes of fcfl run, and logs
+    stay at the site. Give each site only its own kit. FOLDER/authority has the
+    private key of the certificate authority; keep it secret.
     """
     _check_engine()
     from fcfl.engines.nvflare.kits import make_kits
@@ -105,8 +108,8 @@ def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002)
     for name, path in made.items():
         say(f"wrote {path}  (private, for {name} only)")
     if not made:
-        say(f"Everything is in {folder / 'kits'} already.")
-    say(f"The CA's key is in {folder / 'authority'}; keep it to yourself.")
+        say(f"All kits exist in {folder / 'kits'}.")
+    say(f"The CA's private key is in {folder / 'authority'}; keep it secret.")
 
 
 @app.command(
@@ -133,7 +136,8 @@ def up(
 ) -> None:
     """Rehearse on this machine: a server and a node for each site, with your own files.
 
-    Makes kits for 127.0.0.1, starts them, trains, and stops everything, also on Ctrl-C.
+    Makes kits for 127.0.0.1, starts their processes, trains, and stops all
+    processes at the end or on Ctrl-C.
 
     Exit codes: 0 budgets met on the training rows, 1 an error, 2 wrong usage,
     3 done, but a budget is exceeded on the training rows, or the model selects
@@ -155,7 +159,7 @@ def up(
         run = SitesConfig.from_run_config(config)
         for name in policies:
             if name not in files:
-                raise ValueError(f"`site-policy` names {name!r}, which is not among `sites`.")
+                raise ValueError(f"`site-policy` must name sites in `sites`, got {name!r}.")
     nodes = {name: {"name": name, "table": str(path)} for name, path in files.items()}
     for name, path in policies.items():
         nodes[name]["policy"] = str(path)
@@ -180,11 +184,12 @@ def run(
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Train over the sites, with the lead's kit; continue after a fault.
+    """Train over the sites, with the lead's kit; continue after faults.
 
     Waits for all sites, submits a job and shows its log. If a site, the job or the
-    server was killed, it waits until they are back and submits again with resume: the model
-    is the same. A site's refusal ends the run. Ctrl-C stops the run.
+    server was killed, waits until they are available and submits the job again with
+    resume; the resulting model is the same. The run ends if a site rejects a
+    request, and on Ctrl-C.
     """
     with usage():
         config = _read_settings(folder) | parse_settings(setting)
@@ -203,12 +208,12 @@ def run(
 
 @app.command(help_epilogue="Example:\n\n  fcfl nvflare status app")
 def status(folder: Folder, /) -> None:
-    """Show which sites are connected, and the last runs."""
+    """Show the connected sites and the last runs."""
     with _server(folder) as flare:
         sites, jobs = flare.sites(), flare.jobs()
     say(f"Connected: {', '.join(sites) or 'no site'}")
     if not jobs:
-        say("No run was submitted.")
+        say("Submitted runs: none")
         return
     table = Table("run", "status", "submitted", box=None, pad_edge=False)
     for job in jobs[:_SHOWN]:
@@ -218,18 +223,18 @@ def status(folder: Folder, /) -> None:
 
 @app.command(help_epilogue="Example:\n\n  fcfl nvflare stop app")
 def stop(folder: Folder, /) -> None:
-    """Stop the run that is under way; its checkpoint is kept, and `run --resume` continues."""
+    """Stop the current run and keep its checkpoint; `run --resume` continues the run."""
     with _server(folder) as flare:
         running = [job.job_id for job in flare.jobs() if not job.is_over]
         for job_id in running:
             flare.abort(job_id)
             say(f"stopped {job_id}")
     if not running:
-        raise FCFLError("No run is under way.")
+        raise FCFLError("There is no current run.")
 
 
 def _check_engine() -> None:
-    """Raise if NVIDIA FLARE is missing, with the command that installs it."""
+    """Raise `FCFLError` if NVIDIA FLARE is not installed."""
     if importlib.util.find_spec("nvflare") is None:
         raise FCFLError("NVIDIA FLARE is not installed: pip install 'fcfl[nvflare]'")
 
@@ -244,17 +249,17 @@ def _server(folder: Path) -> "Flare":
 def _read_settings(folder: Path) -> dict[str, ConfigValue]:
     path = folder / _SETTINGS
     if not path.exists():
-        raise FCFLError(f"There is no app in {str(folder)!r}. Make it: fcfl nvflare new")
+        raise FCFLError(f"There is no app in {str(folder)!r}. Create one: fcfl nvflare new")
     return parse_toml(path.read_bytes(), repr(str(path)))
 
 
 def _files(option: str, text: str) -> dict[str, Path]:
-    """Read ``north=a.csv,south=b.csv`` as absolute paths of existing files."""
+    """Return absolute paths by name from ``north=a.csv,south=b.csv``, if the files exist."""
 
     def read(path: str) -> Path:
         if not Path(path).is_file():
             raise ValueError(path)
         return Path(path).absolute()
 
-    what = "NAME=FILE, separated by commas, of files that exist"
+    what = "NAME=FILE, separated by commas, with existing files"
     return read_pairs(option, text, read, what) if text else {}

@@ -1,4 +1,4 @@
-"""fcfl predict, audit, report, export and card: commands that use a model or results."""
+"""Commands fcfl predict, audit, report, export and card, which use a model or results."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from .console import WrongUsage, flag, note, out_console, say, usage
 from .settings import Given, out_folder, takes
 from .show import show_folder
 
-MOST_NOTES = 8  # of an audit on the screen; all are in result.json and on the page
+MOST_NOTES = 8  # of an audit shown on the screen; result.json and the page have all notes
 
 predict_app = App(
     name="predict",
@@ -62,24 +62,23 @@ def predict(
         float | None,
         Parameter(
             metavar="P",
-            help="Score from which on the positive label is predicted. Default: the threshold of "
-            "training, at which budgets were held.",
+            help="Smallest score at which the positive label is predicted. Default: the threshold "
+            "of training, to which the budgets apply.",
         ),
     ] = None,
     escape_formulas: Annotated[
-        bool, flag("Put ' before text that a spreadsheet would compute, such as =A1.")
+        bool, flag("Put ' before text that a spreadsheet reads as a formula, such as =A1.")
     ] = False,
 ) -> None:
-    """Predict new rows: the table with two more columns, score and prediction.
+    """Predict the rows of a table; adds the columns score and prediction.
 
-    The score is the model's probability of the positive label; for a model trained with
-    --loss hinge it is the logit, which is not a probability. An unseen level of
-    a column is treated as none of the known ones, a missing number as the mean;
-    both are counted. Other cells stay as they are in the file. Of the table that
-    the run was trained on, a column part marks the rows held out. A model
-    trained with --thresholds group needs the columns of the client and of the
-    group, too: they decide from which score on a row is positive. Where files were
-    the clients, the file's name is the client.
+    The score is the probability of the positive label, or the logit for a model
+    trained with --loss hinge. An unseen level of a column counts as none of the
+    known levels, and a missing number as the mean; notes give the numbers of rows.
+    Existing cells are not changed. For the table of the run itself, the column part
+    marks held-out rows. A model trained with --thresholds group also requires the
+    columns of the client and the group, which determine the threshold of a row. If
+    the clients were files in training, the name of the table's file is the client.
     """
     from fcfl.models.loss import CROSS_ENTROPY
     from fcfl.models.model import check_threshold
@@ -114,10 +113,10 @@ def audit(
     given: Given,
     out: Annotated[Path | None, out_folder("audit-TABLE")] = None,
 ) -> None:
-    """Audit any model's predictions: each client's disparity against its budget.
+    """Audit any model's predictions: compare each client's disparity with its budget.
 
-    Every disparity has an interval, and the verdict met, exceeded or undetermined.
-    Writes result.json and report.html to a folder.
+    Reports each disparity with an interval and a verdict: met, exceeded or
+    undetermined. Writes result.json and report.html to a folder.
 
     Exit codes: 0 done, 1 an error, 2 wrong usage, 4 --fail-on found a failure.
     """
@@ -149,13 +148,16 @@ def report(
     *more: Annotated[Path, Parameter(help="More folders, to compare.", metavar="FOLDER")],
     out: Annotated[
         Path | None,
-        Parameter(help="Page to write, or its folder. Default: comparison.html for several."),
+        Parameter(
+            help="Page to write, or its folder. Default: the folder's report.html, or "
+            "comparison.html for several folders."
+        ),
     ] = None,
 ) -> None:
     """Write report.html again from a folder's files, or compare several folders.
 
-    Takes every folder that fcfl writes: of a run, an audit, a sweep, a comparison, a
-    negotiation, a classifier saved in Python.
+    Reads all folders that fcfl writes: runs, audits, sweeps, comparisons,
+    negotiations and classifiers saved in Python.
     """
     from fcfl.report import page, terminal
     from fcfl.results import read_results
@@ -174,16 +176,16 @@ def export(
     run: Annotated[Path, Parameter(help="Folder of a run, or of a classifier saved in Python.")],
     /,
     *,
-    to: Annotated[Literal["onnx", "skops", "csv"], Parameter(help="What to write.")],
+    to: Annotated[Literal["onnx", "skops", "csv"], Parameter(help="Format of the file.")],
     out: Annotated[
         Path | None, Parameter(help="File to write. Default: RUN/model.onnx, .skops or .csv.")
     ] = None,
 ) -> None:
     """Write a trained model for other programs.
 
-    onnx: columns in, label and probabilities out, in double precision. skops: a
-    scikit-learn pipeline that is read without pickle. csv: a table of coefficients
-    that a person can read. onnx and skops need the extra fcfl[export].
+    onnx: a graph from columns to label and probabilities, in double precision.
+    skops: a scikit-learn pipeline, which is read without pickle. csv: a readable
+    table of coefficients. onnx and skops require the extra fcfl[export].
     """
     from fcfl.export import model_as
     from fcfl.models.linear import load_model
@@ -208,25 +210,26 @@ def card(
     ],
     facts: Annotated[
         Path | None,
-        Parameter(help="TOML file with facts that no result has, such as whom to contact."),
+        Parameter(help="TOML file with facts that results do not have, such as a contact."),
     ] = None,
-    template: Annotated[bool, flag("Write such a file to fill in, instead of a card.")] = False,
+    template: Annotated[bool, flag("Write a file of facts to fill in, instead of a card.")] = False,
     min_cell: Annotated[
         int,
         Parameter(
             validator=validators.Number(gte=0),
-            help="Hide counts below it, and what gives them away.",
+            help="Smallest count to show. Other cells from which a smaller count follows are "
+            "hidden, too.",
         ),
     ] = 11,
     out: Annotated[
         Path | None, Parameter(help="File to write. Default: RUN/card-KIND.md or .xml.")
     ] = None,
 ) -> None:
-    """Write what must be handed in about a model: tables, metrics, verdicts, in a given form.
+    """Write a model card in a required form, with tables, metrics and verdicts.
 
-    Facts that no result has are taken from --facts, else shown as not stated.
-    Nothing here is legal advice. For tables of intersections (ll144) make the card
-    of an audit with several --sensitive columns.
+    Facts that results do not have are read from --facts; missing facts are shown as
+    not stated. A card is not legal advice. For tables of intersections (ll144),
+    write the card of an audit with several --sensitive columns.
     """
     from datetime import date
 
@@ -245,7 +248,7 @@ def card(
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    """Write a file in a folder that exists."""
+    """Write a file; raise `FCFLError` unless its folder exists."""
     if path.is_dir() or not path.parent.is_dir():
-        raise FCFLError(f"`--out` must be a file in a folder that exists, got {str(path)!r}.")
+        raise FCFLError(f"`--out` must be a file in an existing folder, got {str(path)!r}.")
     replace_file(path, content)

@@ -1,4 +1,4 @@
-"""Options of a command that are fields of a settings class, and options that commands share."""
+"""Options of commands: fields of settings classes, and options that commands share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
@@ -14,7 +14,7 @@ from .console import WrongUsage
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Given = Mapping[str, Any]
-"""The values of the options that were given, by the names of their fields."""
+"""Values of the options that the user gave, by field name."""
 NOTHING: Given = MappingProxyType({})
 _GROUPS = (DATA, BUDGETS, TRAINING, "Audit")
 _PANELS = {name: Group(name, sort_key=place) for place, name in enumerate(_GROUPS)}
@@ -22,18 +22,18 @@ _METAVARS = {int: "N", float: "X"}
 
 
 def table_argument(more: str = "") -> Parameter:
-    """Return the argument for tables; ``more`` is added to its help."""
+    """Return the argument for tables; ``more`` is appended to its help."""
     help = settings_of(Experiment)["table"].help
     return Parameter(help=f"{help} {more}".strip(), metavar="TABLE")
 
 
 def out_folder(default: str) -> Parameter:
-    """Return the option for the folder to write; ``default`` is shown."""
+    """Return the option for the folder to write; the help shows ``default``."""
     return Parameter(help=f"Folder to write. Default: runs/{default}.")
 
 
 def numbers(help: str, *groups: Group) -> Parameter:
-    """Return an option that takes numbers separated by commas."""
+    """Return an option for numbers separated by commas."""
 
     def read(_: Any, tokens: Sequence[Any]) -> tuple[float, ...]:
         return read_numbers("budgets", ",".join(token.value for token in tokens))
@@ -42,7 +42,7 @@ def numbers(help: str, *groups: Group) -> Parameter:
 
 
 def not_both(name: str) -> Group:
-    """Return a group of options of which only one may be given; ``name`` is not shown."""
+    """Return a group of mutually exclusive options; ``name`` is not shown."""
 
     def check(arguments: ArgumentCollection) -> None:
         given = [one.name for one in arguments if one.tokens]
@@ -59,17 +59,17 @@ def _flag(help: str) -> Parameter:
 OPTIONS, _AGAIN = Group("Options"), not_both("again")
 Tables = Annotated[str, table_argument()]
 AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
-Resume = Annotated[bool, _flag("Continue what was stopped in --out; keep what is finished.")]
-Overwrite = Annotated[bool, _flag("Replace what --out has of other settings.")]
+Resume = Annotated[bool, _flag("Continue interrupted runs in --out and keep finished runs.")]
+Overwrite = Annotated[bool, _flag("Replace runs with other settings in --out.")]
 
 
 def takes(settings: type, *names: str, into: str = "given") -> Callable[[Command], Command]:
-    """Give a command the options of a settings class: those named, alone or by group, or all.
+    """Add options of a settings class to a command: the given names or groups, by default all.
 
-    The command gets the values that were given, without defaults, as its argument ``into``.
+    The argument ``into`` of the command has the values that the user gave, without defaults.
     """
     options = {name: _option(one) for name, one in chosen(settings, *names).items()}
-    options.pop("table", None)  # an argument of its own
+    options.pop("table", None)  # a positional argument
 
     def mark(function: Command) -> Command:
         kind = TypedDict("Given", options, total=False)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Print what a folder holds, write its pages, and derive the exit code of the command."""
+"""Print the results in a folder, write their pages, and return the exit code of the command."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from .console import FAILED, INFEASIBLE, note, out_console, say
 
 
 def finish(folder: Path) -> None:
-    """Show what a command has written, and exit with its code."""
+    """Show the results of a command and exit with its code."""
     written, code = show_folder(folder)
     say(f"Written to {folder}; open {written}")
     if code:
@@ -25,9 +25,10 @@ def finish(folder: Path) -> None:
 
 
 def show_folder(folder: Path, out: Path | None = None) -> tuple[Path, int]:
-    """Print what a folder holds and write its page; return the page and the exit code.
+    """Print the results in a folder and write its page; return the page and the exit code.
 
-    The page is written to ``out`` if it is given, else to the folder, with the pages of its runs.
+    The page is written to ``out``, or by default to the folder, together with the pages of its
+    runs.
     """
     if (folder / COMPARISON).exists():
         return _show_comparison(folder, out)
@@ -73,7 +74,7 @@ def _show_curve(points: Sequence[SweepPoint]) -> int:
 
 
 def _curve_table(points: Sequence[SweepPoint]) -> Grid:
-    """Return one line per budget, with whether it is met on the training rows."""
+    """Return a table with one line per budget and its verdict on the training rows."""
     judged = [point.judged for point in points]
     losses = [number(point.worst_client_train_loss) for point in points]
     first = "budget" if points[0].relative is None else "relative"
@@ -96,7 +97,7 @@ def _curve_table(points: Sequence[SweepPoint]) -> Grid:
 
 
 def _show_negotiation(folder: Path, out: Path | None) -> tuple[Path, int]:
-    """Print the winners and what each client gets of the agreement."""
+    """Print the winners, and the results of the agreement for each client."""
     from fcfl.report import negotiation
     from fcfl.results.negotiation import Negotiation
 
@@ -108,7 +109,7 @@ def _show_negotiation(folder: Path, out: Path | None) -> tuple[Path, int]:
     if found.agreed is None:
         return written, 0
     offer = found.offers[found.agreed]
-    grid = Grid(box=None, title="what everybody gets", title_justify="left")
+    grid = Grid(box=None, title="results by client", title_justify="left")
     grid.add_column("client", overflow="fold")
     for heading in ("budget", "accuracy", "disparity", "alone:\naccuracy", "alone:\ndisparity"):
         grid.add_column(heading, justify="right", no_wrap=True)

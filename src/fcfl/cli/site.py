@@ -1,4 +1,4 @@
-"""fcfl site: what a site was asked."""
+"""Command fcfl site: show the requests that a site has answered."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,23 +16,22 @@ from .console import out_console, say
 
 app = App(name="site", help=COMMANDS["site"])
 
-SiteFile = Annotated[
-    Path, Parameter(metavar="SITE.toml", help="The site's file, as its node has it.")
-]
+SiteFile = Annotated[Path, Parameter(metavar="SITE.toml", help="Settings file of the site's node.")]
 
 
 @app.command(help_epilogue="Example:\n\n  fcfl site status /srv/fcfl/site.toml")
 def status(path: SiteFile, /) -> None:
-    """Show what this site was asked, and what is left of its privacy budget."""
+    """Show the requests that a site has answered and the rest of its privacy budget."""
     settings = SiteSettings.from_file(path)
     journal = open_journal(settings.ledger_folder)
     entries, policy = entries_of(journal), settings.read_policy
     say(f"Site {settings.name!r}, journal {journal.path}")
     if settings.privacy is None:
-        say(f"Policy: {settings.policy or 'none, so the closed one holds'}.")
+        say(f"Policy: {settings.policy or 'none; the defaults apply'}.")
         say(
-            f"Groups of fewer than {policy.min_group_rows} rows are not named or compared, levels "
-            f"of fewer than {policy.withhold_below} not named. Other answers are exact."
+            f"Groups of fewer than {policy.min_group_rows} rows are neither named nor compared, "
+            f"and levels of fewer than {policy.withhold_below} rows are not named. Other responses "
+            "are exact."
         )
     else:
         say(_privacy_sentence(entries, settings.privacy))
@@ -41,18 +40,18 @@ def status(path: SiteFile, /) -> None:
     if own:
         out_console.print(_runs_table(own))
     else:
-        say("Nothing was asked of its table as it is now.")
+        say("The site has no requests for its current table.")
     others = {entry.table for entry in entries} - {table}
     if others:
-        say(f"There are entries of {len(others)} other tables, or states of this one.")
+        say(f"The journal has entries for {len(others)} other tables or versions of this table.")
 
 
 def _privacy_sentence(entries: list[Entry], budget: PrivacyBudget) -> str:
     spent, exact = privacy_spent(entries).epsilon(budget.delta), exact_answers(entries)
-    without = f" {exact} answers before had no noise; no epsilon covers them." if exact else ""
+    without = f" It excludes {exact} earlier responses without noise." if exact else ""
     return (
         f"Privacy: epsilon {spent:.4g} of {budget.epsilon:g} spent at delta {budget.delta:g}, over "
-        f"all runs and all states of the table.{without}"
+        f"all runs and all versions of the table.{without}"
     )
 
 

@@ -1,4 +1,4 @@
-"""fcfl train, demo and data: train on a table, or describe it."""
+"""Commands fcfl train, demo and data: train on a table, or describe it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,13 +42,13 @@ _ADDED = {
 }
 for _name, _app in _ADDED.items():
     data_app.command(_app, name=_name)
-_SYNTHETIC = "Two non-convex objectives in 20 dimensions (the paper, section 5.2), no rows"
+_SYNTHETIC = "Two non-convex objectives in 20 dimensions without rows (the paper, section 5.2)"
 
 
 @train_app.default
 @takes(Experiment)
 def train(
-    *table: Annotated[str, table_argument("Leave it out with --resume.")],
+    *table: Annotated[str, table_argument("Optional with --resume.")],
     given: Given = NOTHING,
     out: Annotated[Path | None, out_folder("TABLE-METHOD")] = None,
     resume: Resume = False,
@@ -75,7 +75,7 @@ def train(
 def _run(
     settings: Experiment, folder: Path, *, resume: bool, overwrite: bool, quiet: bool = False
 ) -> Result:
-    """Train; a stopped run continues with the settings in its folder."""
+    """Train; if interrupted, name the command that continues the run."""
     again = ("train", "--resume", "--out", str(folder))
     with running(settings.method, folder, resume, again) as session:
         session = session.quiet() if quiet else session
@@ -83,9 +83,9 @@ def _run(
 
 
 def experiment_of(table: Sequence[str], given: Given) -> Experiment:
-    """Return the settings of a run; raise if its table or its columns are not named."""
+    """Return the settings of a run; raise `WrongUsage` if the table or its columns are missing."""
     if not table:
-        raise WrongUsage("Name a table: a CSV, Parquet or xlsx file, or a built-in set.")
+        raise WrongUsage("`table` is missing: a CSV, Parquet or xlsx file, or a built-in set.")
     with usage():
         settings = Experiment(",".join(table), **given)
         if "." in settings.table or Path(settings.table).exists():
@@ -94,29 +94,29 @@ def experiment_of(table: Sequence[str], given: Given) -> Experiment:
 
 
 def _settings_to_resume(given: Given, out: Path | None) -> Experiment:
-    """Return the settings in the folder, with those given that may change on resume."""
+    """Return the settings stored in the folder, updated with given settings that may change."""
     if out is None:
-        raise WrongUsage("--resume without a table needs --out.")
+        raise WrongUsage("--resume without a table requires --out.")
     if not (out / SETTINGS).exists():
         raise FCFLError(f"There is no run to resume in {str(out)!r}.")
     with usage():
         stored = Experiment.from_toml(out / SETTINGS)
         for name in given:
             if name not in may_change_on_resume(stored):
-                raise ValueError(f"`{name}` must be left out: the folder has the settings.")
+                raise ValueError(f"`{name}` must be left out on resume: the folder has settings.")
         return replace(stored, **given)
 
 
 @demo_app.default
 def demo(
     *,
-    seed: Annotated[int, Parameter(help="Seed of the split.")] = 0,
+    seed: Annotated[int, Parameter(help="Random seed of the split.")] = 0,
     out: Annotated[Path, Parameter(help="Folder to write.")] = Path("runs/demo"),
 ) -> None:
-    """Train on Adult with a budget of .05 per client for race, beside plain FedAvg.
+    """Train on Adult with a budget of .05 per client for race, and compare with FedAvg.
 
-    Two clients: people with a doctorate (413 training rows), and everybody else
-    (32,148).
+    There are two clients: people with a doctorate (413 training rows) and all other
+    people (32,148).
     """
     with usage():
         plain = Experiment("adult", sensitive=("race",), method="fedavg", seed=seed)
@@ -128,8 +128,8 @@ def demo(
     groups = found.clients["phd"].test.disparities[0].groups
     smallest = min(groups, key=lambda group: group.rows)
     sentence = (
-        f"Client phd has {smallest.rows} test rows of group {smallest.group}: a "
-        f"decision about one of them moves its disparity by {1 / smallest.rows:.2f}."
+        f"Client phd has {smallest.rows} test rows of group {smallest.group}: the "
+        f"decision about one of them changes its disparity by {1 / smallest.rows:.2f}."
     )
     out_console.print("", table, f"\n{sentence}", highlight=False)
     say(f"Written to {out}; open {page}")
@@ -138,10 +138,10 @@ def demo(
 @data_app.default
 @takes(Experiment, DATA)
 def data(
-    *table: Annotated[str, table_argument("Leave it out to list the built-in sets.")],
+    *table: Annotated[str, table_argument("Default: list the built-in sets.")],
     given: Given = NOTHING,
 ) -> None:
-    """List the built-in data sets, or describe one: rows, groups, label rates."""
+    """List the built-in data sets, or describe a data set: rows, groups, label rates."""
     if not table:
         _list_sets()
         return

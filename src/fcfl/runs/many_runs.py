@@ -477,7 +477,7 @@ def run_negotiation(
         session.on_message(sentence)
     if len(opened.federation.names) < 2:
         raise DataError(
-            f"A negotiation requires at least 2 clients, got {opened.federation.names}."
+            f"A negotiation requires two clients or more, got {opened.federation.names}."
         )
     with writing(folder):
         if not session.resume:
