@@ -54,13 +54,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
-from fcfl._checks import (
-    check_budget,
-    check_choice,
-    check_clients_known,
-    check_positive,
-    did_you_mean,
-)
+from fcfl import _checks as checks
 from fcfl._files import parse_toml
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
@@ -126,11 +120,11 @@ class Preference(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     tells_gains: bool = True
 
     def __post_init__(self) -> None:
-        check_positive("disparity-per-accuracy", self.disparity_per_accuracy)
+        checks.check_positive("disparity-per-accuracy", self.disparity_per_accuracy)
         if self.max_disparity is not None:
-            check_budget("max-disparity", self.max_disparity)
+            checks.check_budget("max-disparity", self.max_disparity)
         if self.min_accuracy is not None:
-            check_budget("min-accuracy", self.min_accuracy)
+            checks.check_budget("min-accuracy", self.min_accuracy)
         if not isinstance(self.tells_gains, bool):
             raise ValueError(f"`tells-gains` must be true or false, got {self.tells_gains!r}.")
 
@@ -189,7 +183,7 @@ class Limits(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     modules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_positive("largest-answer-mb", self.largest_answer_mb)
+        checks.check_positive("largest-answer-mb", self.largest_answer_mb)
 
 
 class PolicyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -203,9 +197,9 @@ class PolicyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clients: dict[ClientId, float] = {}
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, _KINDS)
+        checks.check_choice("kind", self.kind, _KINDS)
         for client, budget in self.clients.items():
-            check_budget(f"clients.{client!r}", budget)
+            checks.check_budget(f"clients.{client!r}", budget)
         rule = self.rule  # checks its own fields
         if self.clients and rule.scope == "global":
             raise ValueError("`clients` must be left out for scope 'global'.")
@@ -219,7 +213,7 @@ class PolicyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the rule with one budget per client, where they differ."""
         if not self.clients:
             return self.rule
-        check_clients_known("clients", self.clients, clients)
+        checks.check_clients_known("clients", self.clients, clients)
         budgets = {c: self.clients.get(c, self.rule.budget_of(c)) for c in clients}
         return replace(self.rule, budget={c: b for c, b in budgets.items() if b is not None})
 
@@ -349,7 +343,9 @@ def read_table(kind: type[T], table: Any, where: str) -> T:
     if unknown is None:
         raise DataError(f"{place}: {reason.rstrip('.')}.")
     known: Any = _TABLES.get(keys.partition(" ")[0], kind)
-    hint = did_you_mean(unknown[1], [one.encode_name for one in msgspec.structs.fields(known)])
+    hint = checks.did_you_mean(
+        unknown[1], [one.encode_name for one in msgspec.structs.fields(known)]
+    )
     raise DataError(f"{place}: unknown key `{unknown[1]}`. {hint}")
 
 
@@ -364,13 +360,13 @@ def compare_only(
         if attribute not in levels:
             raise DataError(
                 f"`groups` must be of sensitive columns, got {attribute!r}. "
-                f"{did_you_mean(attribute, levels)}"
+                f"{checks.did_you_mean(attribute, levels)}"
             )
         for name in names:
             if name not in levels[attribute]:
                 raise DataError(
                     f"`groups` of {attribute!r} must be in the data, got {name!r}. "
-                    f"{did_you_mean(name, levels[attribute])}"
+                    f"{checks.did_you_mean(name, levels[attribute])}"
                 )
     return {name: tuple(groups.get(name, known)) for name, known in levels.items()}
 

@@ -11,15 +11,8 @@ from rich.table import Table
 from fcfl._files import parse_toml
 from fcfl.cli import COMMANDS
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.runs import Experiment
+from fcfl.runs import Experiment, site_config
 from fcfl.runs.options import read_pairs, read_sites
-from fcfl.runs.site_config import (
-    SitesConfig,
-    config_text,
-    parse_settings,
-    run_config,
-    write_app,
-)
 from fcfl.sites.settings import ConfigValue
 
 from .console import how_to_continue, out_console, say, usage
@@ -80,8 +73,10 @@ def new(
     Settings that are not given as options can be added to settings.toml later.
     """
     config = new_config(folder, given, sites)
-    text = _HEAD + config_text(config, without=("nodes",))  # certificates bind the names
-    write_app(folder, {_SETTINGS: text, ".gitignore": _IGNORED}, overwrite=overwrite)
+    text = _HEAD + site_config.config_text(
+        config, without=("nodes",)
+    )  # certificates bind the names
+    site_config.write_app(folder, {_SETTINGS: text, ".gitignore": _IGNORED}, overwrite=overwrite)
     say(f"wrote {folder / _SETTINGS}")
     where, named = shlex.quote(str(folder)), config["sites"] or "north,south"
     say(f"Next: fcfl nvflare provision {where} --sites {named} --host server.example.org")
@@ -118,7 +113,7 @@ def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002)
     "  fcfl nvflare up app --sites north=north.csv,south=south.csv --resume",
 )
 @takes(Experiment, "label", "sensitive", "positive", "drop", "budget")
-@takes(SitesConfig, "site_timeout", "max_age", into="timing")
+@takes(site_config.SitesConfig, "site_timeout", "max_age", into="timing")
 def up(
     folder: Folder,
     /,
@@ -154,9 +149,9 @@ def up(
             "resume": resume,
             "overwrite": overwrite,
         }
-        config = _read_settings(folder) | parse_settings(setting)
-        config |= run_config({**given, **timing, **own})
-        run = SitesConfig.from_run_config(config)
+        config = _read_settings(folder) | site_config.parse_settings(setting)
+        config |= site_config.run_config({**given, **timing, **own})
+        run = site_config.SitesConfig.from_run_config(config)
         for name in policies:
             if name not in files:
                 raise ValueError(f"`site-policy` must name sites in `sites`, got {name!r}.")
@@ -192,9 +187,9 @@ def run(
     request, and on Ctrl-C.
     """
     with usage():
-        config = _read_settings(folder) | parse_settings(setting)
+        config = _read_settings(folder) | site_config.parse_settings(setting)
         config |= {"resume": resume, "overwrite": overwrite}
-        checked = SitesConfig.from_run_config(config)
+        checked = site_config.SitesConfig.from_run_config(config)
     try:
         with _server(folder) as flare:
             flare.train(checked.sites, config, tries=tries, seconds=wait, on_message=say)

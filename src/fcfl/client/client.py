@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 
 from fcfl import __version__
+from fcfl import policy as policies
 from fcfl._types import ClientId, Point, RateId, Report, Request, Vector
 from fcfl.client.counts import Counts, count_rows, count_scores
 from fcfl.client.thresholds import RateWindow, best_thresholds, decision_weights
@@ -22,15 +23,6 @@ from fcfl.models.model import (
     at_threshold,
     rate_members,
     smooth_selection,
-)
-from fcfl.policy import (
-    Ballot,
-    Choices,
-    Policy,
-    Preference,
-    PrivacyBudget,
-    check_rules_kept,
-    stricter,
 )
 from fcfl.rules import Rule, check_budget_clients
 
@@ -95,7 +87,7 @@ class Vote:
     ``choices`` has each client's own figures, computed from its own counts.
     """
 
-    choices: Mapping[ClientId, Choices]
+    choices: Mapping[ClientId, policies.Choices]
 
     def for_client(self, name: ClientId) -> "Vote":
         """Return the request with this client's choices only."""
@@ -139,7 +131,7 @@ class Introduction:
     statistics: Statistics | None = None
     withhold_below: int = 1
     policy_sha256: str | None = None
-    privacy: PrivacyBudget | None = None
+    privacy: policies.PrivacyBudget | None = None
     schema: Schema | None = None
     sends_spread: bool = True
 
@@ -164,7 +156,7 @@ def rules_in_force(
                 budget = rule.budget_of(name)
                 rule = replace(rule, budget=None if budget is None else {name: budget})
             own.append(rule)
-        merged = stricter(merged, tuple(own), names)
+        merged = policies.stricter(merged, tuple(own), names)
     return merged
 
 
@@ -234,7 +226,7 @@ class LocalClient:
         min_group_rows: int = 1,
         model: Model | None = None,
         sends_scores: bool = True,
-        preference: Preference = Preference(),  # noqa: B008 - frozen
+        preference: policies.Preference = policies.Preference(),  # noqa: B008 - frozen
     ) -> None:
         self.name = name
         self.train = train
@@ -245,11 +237,11 @@ class LocalClient:
         self._setup: Setup | None = None
         self._rows: ModelRows | None = None
 
-    def under(self, policy: Policy) -> "LocalClient":
+    def under(self, policy: policies.Policy) -> "LocalClient":
         """Return a client with the same rows, and the rules and preference of its own policy."""
         client = copy(self)
         client.rules, client.min_group_rows = policy.rules([self.name]), policy.min_group_rows
-        client.preference = policy.preference or Preference()
+        client.preference = policy.preference or policies.Preference()
         client._setup = client._rows = None
         return client
 
@@ -291,7 +283,7 @@ class LocalClient:
         self, setup: Setup, params: Vector, attribute: str, windows: Sequence[RateWindow]
     ) -> Mapping[str, float]:
         """Return the threshold of each group with the most correct decisions within the windows."""
-        check_rules_kept(self.name, self.rules, setup.rules)
+        policies.check_rules_kept(self.name, self.rules, setup.rules)
         data, codes = self.train, self.train.groups[attribute]
         model = self._model_of(setup)
         scores = model.logits(params, data.X) - model.cut
@@ -299,7 +291,7 @@ class LocalClient:
         costs = decision_weights(data.y, model.threshold, data.weights)
         return best_thresholds(scores, data.y, members, windows, costs)
 
-    def vote(self, question: Vote) -> Ballot:
+    def vote(self, question: Vote) -> policies.Ballot:
         """Return the client's ballot, by its own preference."""
         return self.preference.cast_ballot(question.choices[self.name])
 
@@ -308,7 +300,7 @@ class LocalClient:
         if setup.thresholds is not None:
             setup = replace(setup, thresholds=None)  # reports do not depend on them
         if setup != self._setup or self._rows is None:
-            check_rules_kept(self.name, self.rules, setup.rules)
+            policies.check_rules_kept(self.name, self.rules, setup.rules)
             model = self._model_of(setup)
             rows: ModelRows = model.rows(self.name, self.train, setup.rates)
             if self.min_group_rows > 1:

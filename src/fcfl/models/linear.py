@@ -13,19 +13,9 @@ from fcfl._types import ClientId, RateId, Vector
 from fcfl.data.cells import Category, Number
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
+from fcfl.models import model as models
 from fcfl.models.linear_rows import LinearRows, linear_rows
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_from_json, loss_to_json
-from fcfl.models.model import (
-    AnyMethod,
-    Inputs,
-    check_threshold,
-    distinct_names,
-    hard_selection,
-    model_path,
-    read_model_file,
-    whole_model,
-    write_model_file,
-)
 
 KIND = "fcfl-linear-1"
 
@@ -52,7 +42,7 @@ class Linear:
     default_confidence: ClassVar[float] = CONFIDENCE
 
     def __post_init__(self) -> None:
-        check_threshold(self.threshold, self.loss)
+        models.check_threshold(self.threshold, self.loss)
 
     @cached_property
     def cut(self) -> float:
@@ -94,28 +84,28 @@ class Linear:
         """The logit of each row of ``X``."""
         return linear_logits(X, params)
 
-    def adapt_method(self, method: AnyMethod) -> AnyMethod:
+    def adapt_method(self, method: models.AnyMethod) -> models.AnyMethod:
         """Return the method unchanged: a linear model can afford its defaults."""
         return method
 
-    def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
+    def write(self, params: Vector, folder: Path, inputs: models.Inputs | None) -> None:
         """Write ``model.json``: a weight for each feature, and how a row becomes features."""
         if inputs is None:
             raise TypeError("A linear model is written with its inputs.")
-        names = distinct_names((*inputs.schema.feature_names, "(intercept)"))
+        names = models.distinct_names((*inputs.schema.feature_names, "(intercept)"))
         weights = dict(zip(names, params.tolist(), strict=True))
         content = {
             "loss": loss_to_json(self.loss), "threshold": self.threshold, "weights": weights
         }  # fmt: skip
-        write_model_file(folder, KIND, content, inputs)
+        models.write_model_file(folder, KIND, content, inputs)
 
     @classmethod
     def read(cls, content: Mapping[str, Any], path: Path) -> "tuple[Linear, Vector]":
         """Return the model in the content of ``model.json``, and its parameters."""
         if content["kind"] != KIND:
             raise DataError(f"{str(path)!r} holds a model of unknown kind {content['kind']!r}.")
-        with whole_model(path):
-            n_features = Inputs.from_json(content).schema.n_features
+        with models.whole_model(path):
+            n_features = models.Inputs.from_json(content).schema.n_features
             params = np.array(list(content["weights"].values()), dtype=np.float64)
             loss = loss_from_json(content["loss"])
             model = cls(n_features, loss=loss, threshold=content["threshold"])
@@ -138,7 +128,7 @@ class SavedModel:
 
     model: Linear
     params: Vector
-    inputs: Inputs
+    inputs: models.Inputs
 
     def logits(self, frame: Any) -> Vector:
         """The logit of each row of a table."""
@@ -152,7 +142,7 @@ class SavedModel:
 
     def answers(self, logits: Vector, cuts: Vector | float | None = None) -> NDArray[Any]:
         """Return the label of each row: the positive one from a logit of ``cuts`` on."""
-        selected = hard_selection(logits, self.model.cut if cuts is None else cuts)
+        selected = models.hard_selection(logits, self.model.cut if cuts is None else cuts)
         return np.array(self.inputs.labels, dtype=object)[selected.astype(np.intp)]
 
     def check_decides_by_score(self) -> None:
@@ -167,19 +157,19 @@ class SavedModel:
 
 def load_model(place: Path) -> SavedModel:
     """Read the model of a folder, of a run or of a classifier (or the file itself)."""
-    path = model_path(place)
-    content = read_model_file(path)
+    path = models.model_path(place)
+    content = models.read_model_file(path)
     if content["kind"] == "fcfl-torch-1":
         raise DataError(
             f"The model in {str(place)!r} is a network, and a file has no architecture. Use it in "
             "Python: FCFLClassifier.load(folder, model=module)."
         )
     model, params = Linear.read(content, path)
-    with whole_model(path):
-        return SavedModel(model, params, Inputs.from_json(content))
+    with models.whole_model(path):
+        return SavedModel(model, params, models.Inputs.from_json(content))
 
 
-def cells_of(inputs: Inputs, frame: Any) -> dict[str, NDArray[Any]]:
+def cells_of(inputs: models.Inputs, frame: Any) -> dict[str, NDArray[Any]]:
     """Return each column's cells as other programs take them.
 
     Numbers are floats, NaN where a cell is empty; levels of a category are text without spaces
@@ -204,7 +194,7 @@ def _no_level(column: Category) -> str:
     return name
 
 
-def _refuse_empty_cells(frame: Any, inputs: Inputs) -> None:
+def _refuse_empty_cells(frame: Any, inputs: models.Inputs) -> None:
     for column, values in zip(inputs.schema.columns, inputs.schema.read(frame), strict=True):
         empty = int(np.isnan(values).sum()) if isinstance(column, Number) else 0
         if empty:

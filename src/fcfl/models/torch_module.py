@@ -27,16 +27,8 @@ from fcfl._types import ClientId, RateId, Vector
 from fcfl.data.cells import texts
 from fcfl.data.client_data import ClientData, CodedFeatures
 from fcfl.errors import DataError
+from fcfl.models import model as models
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_to_json
-from fcfl.models.model import (
-    MODEL,
-    AnyMethod,
-    Inputs,
-    check_threshold,
-    read_model_file,
-    whole_model,
-    write_model_file,
-)
 from fcfl.models.torch_rows import Network, TorchRows, as_network, load_state, state_arrays
 
 KIND = "fcfl-torch-1"
@@ -44,7 +36,7 @@ WEIGHTS = "model.safetensors"
 
 
 def write_module(
-    module: Any, folder: Path, inputs: Inputs | None, about: Mapping[str, Any] | None
+    module: Any, folder: Path, inputs: models.Inputs | None, about: Mapping[str, Any] | None
 ) -> None:
     """Write all weights and buffers, and what they are; ``about`` is kept as it is."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,18 +50,18 @@ def write_module(
         "about": dict(about or {}),
     }
     replace_file(folder / WEIGHTS, weights)
-    write_model_file(folder, KIND, content, inputs)
+    models.write_model_file(folder, KIND, content, inputs)
 
 
 def read_module(module: Any, folder: Path) -> Any:
     """Return a copy of ``module`` with the weights of a folder, in evaluation mode."""
-    path = folder / MODEL
+    path = folder / models.MODEL
     if not path.exists():
         raise DataError(f"There is no model at {str(path)!r}. Write one with `save_module`.")
-    content = read_model_file(path)
+    content = models.read_model_file(path)
     if content["kind"] != KIND:
         raise DataError(f"{str(path)!r} holds a model of unknown kind {content['kind']!r}.")
-    with whole_model(path):
+    with models.whole_model(path):
         weights = (folder / WEIGHTS).read_bytes()
         if hashlib.sha256(weights).hexdigest() != content["sha256"]:
             raise DataError(f"The weights beside {str(path)!r} are not those it describes.")
@@ -181,7 +173,7 @@ class TorchModule:
         size = self.batch_rows
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"`batch_rows` must be a whole number from 1 up, got {size!r}.")
-        check_threshold(self.threshold, self.loss)
+        models.check_threshold(self.threshold, self.loss)
 
     @cached_property
     def cut(self) -> float:
@@ -226,7 +218,7 @@ class TorchModule:
         """Return the logit of each row of ``X``."""
         return self.network.logits(params, X, self.batch_rows)
 
-    def adapt_method(self, method: AnyMethod) -> AnyMethod:
+    def adapt_method(self, method: models.AnyMethod) -> models.AnyMethod:
         """Return the method with its unset options set to what a network can afford.
 
         A linear model's Hessian costs one product, a network's one backward pass per parameter:
@@ -243,12 +235,12 @@ class TorchModule:
         tolerance = options.tolerance
         if tolerance is None and not self.network.is_double:
             tolerance = ROUGH_TOLERANCE
-        adapted: AnyMethod = replace(
+        adapted: models.AnyMethod = replace(
             options, curvature=curvature, n_full_points=n_full_points, tolerance=tolerance
         )
         return adapted
 
-    def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
+    def write(self, params: Vector, folder: Path, inputs: models.Inputs | None) -> None:
         """Write ``model.safetensors``, all weights and buffers, and ``model.json`` about them."""
         about = {"loss": loss_to_json(self.loss), "threshold": self.threshold}
         write_module(self.network.restored(params), folder, inputs, about)
@@ -256,7 +248,7 @@ class TorchModule:
     def read(self, folder: Path) -> "TorchModule":
         """Read the weights, buffers and decision threshold of a folder into this architecture."""
         module = read_module(self.module, folder)
-        about = read_model_file(folder / MODEL)["about"]
+        about = models.read_model_file(folder / models.MODEL)["about"]
         return replace(self, module=module, threshold=about.get("threshold", self.threshold))
 
 

@@ -26,16 +26,9 @@ from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Repor
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError, ReportError
 from fcfl.extras import Items, LocalTraining, seed_of_rows, train_locally
+from fcfl.models import model as models
 from fcfl.models.influence import GradientSpread
 from fcfl.models.loss import Loss
-from fcfl.models.model import (
-    confusion_of,
-    rate_members,
-    selection_score,
-    smooth_selection,
-    smooth_selection_bend,
-    smooth_selection_slope,
-)
 
 _FLOATS = (torch.float32, torch.float64)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -263,7 +256,7 @@ class TorchRows:
         self.network, self.loss, self.batch_rows = network, loss, batch_rows
         self.cut = cut  # as that of the model
         self.row_counts = np.ones(data.n_rows) if data.weights is None else data.weights
-        self._set_members(rate_members(data, self.rates, client) * self.row_counts[:, None])
+        self._set_members(models.rate_members(data, self.rates, client) * self.row_counts[:, None])
 
     def _set_members(self, members: Matrix) -> None:
         self.member_counts = members
@@ -344,17 +337,17 @@ class TorchRows:
             logits = self._finite(outputs)
             y, weights = self.data.y[batch], self.row_counts[batch]
             members = self.member_counts[batch]
-            score = selection_score(logits, point, self.cut)
+            score = models.selection_score(logits, point, self.cut)
             loss += float(weights @ self.loss.each(logits, y))
             rates += score @ members
             if gradients is not None:
-                slope = smooth_selection_slope(score, point.sharpness)
+                slope = models.smooth_selection_slope(score, point.sharpness)
                 slopes = weights * self.loss.slope_each(logits, y)
                 residuals = np.array([slopes, *(members.T * slope)])
                 some = [0, *np.flatnonzero(members.any(axis=0)) + 1]
                 gradients[some] += self.network.pull_back(outputs, leaves, residuals[some])
             if point.want == "decisions":
-                confusion += confusion_of(score, weights, weights * y)
+                confusion += models.confusion_of(score, weights, weights * y)
         rates = np.clip(rates / self._divisors, 0.0, 1.0)
         extras = {k: v for extra in point.extras for k, v in extra.answer(self, point).items()}
         report = Report(self.n_rows, loss / self.n_rows, self.group_counts, rates, extras=extras)
@@ -429,14 +422,14 @@ class TorchRows:
         """
         params, sharpness = point.params, point.sharpness
         network, logits = self.network, self.logits(params)
-        score = smooth_selection(logits, self.cut, sharpness)
+        score = models.smooth_selection(logits, self.cut, sharpness)
         on_loss = weights.loss / self.n_rows
         on_score = self.member_counts @ (weights.rates / self._divisors)
         counts, positives = on_loss * self.row_counts, on_loss * self.positive_counts
         slopes = self.loss.slopes(logits, counts, positives)
-        slopes += on_score * smooth_selection_slope(score, sharpness)
+        slopes += on_score * models.smooth_selection_slope(score, sharpness)
         bends = self.loss.bends(logits, counts, positives)
-        bends += on_score * smooth_selection_bend(score, sharpness)
+        bends += on_score * models.smooth_selection_bend(score, sharpness)
         facts = torch.tensor(np.array([logits, slopes, bends]), device=network.device)
 
         def lagrangian(flat: Tensor, rows: Tensor, z0: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -21,16 +21,7 @@ from fcfl.client.counts import Counts, pool_counts
 from fcfl.models.model import Model
 from fcfl.privacy import attributes_of, cells_of
 from fcfl.problem import Price
-from fcfl.results.result import (
-    AuditSection,
-    ClientResult,
-    Degenerate,
-    DegenerateRows,
-    PartName,
-    RowCounts,
-    WorstClient,
-    degenerate_side,
-)
+from fcfl.results import result as results
 from fcfl.rules import Rule
 
 
@@ -41,7 +32,9 @@ class AuditTerms:
     confidence: float = 0.95
     simultaneous: Simultaneous = "bonferroni"
     min_group_rows: float | None = 1.0
-    noise_sd: Mapping[PartName, float] = field(default_factory=dict)  # for each counted cell
+    noise_sd: Mapping[results.PartName, float] = field(
+        default_factory=dict
+    )  # for each counted cell
 
     def audit(
         self,
@@ -49,7 +42,7 @@ class AuditTerms:
         rates: Sequence[RateId],
         counts: Mapping[ClientId, Counted],
         trained_counts: Mapping[ClientId, Vector] | None = None,
-        part: PartName = "train",
+        part: results.PartName = "train",
     ) -> Audit:
         """Audit counts by these options; ``trained_counts`` selects the groups to compare."""
         return audit_clients(
@@ -63,9 +56,9 @@ class AuditTerms:
             noise_sd=self.noise_sd.get(part, 0.0),
         )
 
-    def section(self, audit: Audit) -> AuditSection:
+    def section(self, audit: Audit) -> results.AuditSection:
         """Return the statement of an audit with its options."""
-        return AuditSection(
+        return results.AuditSection(
             self.confidence, self.simultaneous, self.min_group_rows, audit.statement
         )
 
@@ -97,7 +90,7 @@ class Evaluations:
         return float(3.0 * sd * np.sqrt(n_cells / 2) / len(attributes_of(self.rates)))
 
     @cached_property
-    def audits(self) -> Mapping[PartName, Audit]:
+    def audits(self) -> Mapping[results.PartName, Audit]:
         """The audits of training rows and of held-out rows."""
         trained = {client: counts.group_counts for client, counts in self.train.items()}
         return {
@@ -110,10 +103,10 @@ class Evaluations:
 class RowSections:
     """The fields of a `Result` that are computed from rows."""
 
-    worst_client: WorstClient
-    clients: Mapping[ClientId, ClientResult]
-    overall: ClientResult
-    audit: AuditSection | None = None
+    worst_client: results.WorstClient
+    clients: Mapping[ClientId, results.ClientResult]
+    overall: results.ClientResult
+    audit: results.AuditSection | None = None
 
 
 def row_sections(evaluations: Evaluations, prices: Sequence[Price] = ()) -> RowSections:
@@ -123,15 +116,17 @@ def row_sections(evaluations: Evaluations, prices: Sequence[Price] = ()) -> RowS
     """
     train, test, audits = evaluations.train, evaluations.test, evaluations.audits
     clients = {
-        client: ClientResult(
-            RowCounts(counts.n_rows, test[client].n_rows),
+        client: results.ClientResult(
+            results.RowCounts(counts.n_rows, test[client].n_rows),
             _trained_part(evaluations, client, prices),
             audits["test"].clients[client],
         )
         for client, counts in train.items()
     }
-    rows = RowCounts(*(sum(one.n_rows for one in part.values()) for part in (train, test)))
-    overall = ClientResult(rows, _trained_part(evaluations, None, prices), audits["test"].overall)
+    rows = results.RowCounts(*(sum(one.n_rows for one in part.values()) for part in (train, test)))
+    overall = results.ClientResult(
+        rows, _trained_part(evaluations, None, prices), audits["test"].overall
+    )
     section = evaluations.terms.section(audits["test" if rows.test else "train"])
     return RowSections(worst_by_loss(clients), clients, overall, section)
 
@@ -177,12 +172,12 @@ def _pooled(rates: Vector, rows: Vector) -> Vector:
     return np.asarray((rows * rates).sum(axis=0) / np.maximum(rows.sum(axis=0), 1.0))
 
 
-def worst_by_loss(clients: Mapping[ClientId, ClientResult]) -> WorstClient:
+def worst_by_loss(clients: Mapping[ClientId, results.ClientResult]) -> results.WorstClient:
     """Return the client with the largest training loss; all fields are None if no loss is known."""
     if all(client.train.loss is None for client in clients.values()):
-        return WorstClient(None, None, None)
+        return results.WorstClient(None, None, None)
     name = max(clients, key=lambda client: clients[client].train.loss or 0.0)
-    return WorstClient(name, clients[name].train.loss, clients[name].test.accuracy)
+    return results.WorstClient(name, clients[name].train.loss, clients[name].test.accuracy)
 
 
 MAX_COUNTS = 10  # thresholds to try
@@ -193,7 +188,7 @@ _FARTHEST = 30.0  # log-odds beyond which the probability is nearly 0 or 1 in fl
 
 def find_degenerate(
     model: Model, train: Mapping[ClientId, Counts], noise: float = 0.0
-) -> Degenerate | None:
+) -> results.Degenerate | None:
     """Return where a model selects nearly nobody or nearly everybody, None if nowhere.
 
     ``noise`` is the largest error of one client's counts. The result contains
@@ -207,13 +202,15 @@ def find_degenerate(
     if len(found) < len(by_client):
         pooled = _judged(None, pool_counts(train.values()), noise * math.sqrt(len(train)))
         found = found if pooled is None else [pooled]
-    return Degenerate(tuple(found), model.threshold) if found else None
+    return results.Degenerate(tuple(found), model.threshold) if found else None
 
 
-def _judged(client: ClientId | None, counts: Counts, noise: float) -> DegenerateRows | None:
+def _judged(client: ClientId | None, counts: Counts, noise: float) -> results.DegenerateRows | None:
     n_rows, positives, selected = counts.n_rows, counts.n_positive, counts.n_selected
-    side = degenerate_side(selected, positives, n_rows, noise)
-    return None if side is None else DegenerateRows(client, side, n_rows, positives, selected)
+    side = results.degenerate_side(selected, positives, n_rows, noise)
+    return (
+        None if side is None else results.DegenerateRows(client, side, n_rows, positives, selected)
+    )
 
 
 def threshold_selecting(

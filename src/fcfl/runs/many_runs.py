@@ -39,19 +39,8 @@ from fcfl.results import (
     Result,
     Sweep,
 )
+from fcfl.results import many_runs as summaries
 from fcfl.results.findings import exceeded_budgets, has_collapsed
-from fcfl.results.many_runs import (
-    MAJORITY,
-    ClientOverSeeds,
-    ClientRun,
-    Judged,
-    MethodRun,
-    MethodSummary,
-    OverSeeds,
-    SweepPoint,
-    judge,
-    largest_difference,
-)
 from fcfl.results.negotiation import Negotiation
 from fcfl.results.result import objective_setting
 from fcfl.rules import Difference
@@ -130,7 +119,7 @@ def run_sweep(
     points = check_sweep(experiment, budgets, relative=relative)
     _check_folders(points, session, overwrite=overwrite)
     folder, rows = session.required_folder, opener(next(iter(points.values()))).checksum
-    found: tuple[SweepPoint, ...] = ()
+    found: tuple[summaries.SweepPoint, ...] = ()
     chosen: dict[str, object] = {}
     exchanges = Exchanges()
     for one, own in _in_turn(points, session):
@@ -170,9 +159,9 @@ def check_sweep(
     return points
 
 
-def _point(experiment: Experiment, result: Result, folder: str) -> SweepPoint:
+def _point(experiment: Experiment, result: Result, folder: str) -> summaries.SweepPoint:
     """Return the point of the trade-off curve for one run."""
-    return SweepPoint(
+    return summaries.SweepPoint(
         budget=experiment.budget,  # type: ignore[arg-type] # one number for all clients
         relative=experiment.relative_budget,
         status=result.status,
@@ -183,7 +172,7 @@ def _point(experiment: Experiment, result: Result, folder: str) -> SweepPoint:
         worst_client_train_loss=result.worst_client.train_loss,
         test_accuracy=result.overall.test.accuracy,
         folder=folder,
-        judged=judge(result),
+        judged=summaries.judge(result),
     )
 
 
@@ -222,7 +211,7 @@ def run_comparison(
         rows[seed] = opened.checksum
         majority.append(majority_run(opened, seed))
     del opened  # frees its rows
-    runs: list[MethodRun] = []
+    runs: list[summaries.MethodRun] = []
     for one, own in _in_turn(each, session):
         runs.append(_run_method(one, own, rows[one.seed], opener))
         if runs[-1].status == "failed":
@@ -233,7 +222,9 @@ def run_comparison(
     return comparison
 
 
-def _run_method(experiment: Experiment, session: Session, rows: str, opener: Opener) -> MethodRun:
+def _run_method(
+    experiment: Experiment, session: Session, rows: str, opener: Opener
+) -> summaries.MethodRun:
     """Return the summary of one run, or its error message."""
     folder = session.required_folder
     try:
@@ -241,7 +232,7 @@ def _run_method(experiment: Experiment, session: Session, rows: str, opener: Ope
     except (Interrupted, AbsentClientError, CheckpointError, DataError):
         raise  # other methods would fail as well
     except FCFLError as error:
-        return MethodRun(
+        return summaries.MethodRun(
             folder=folder.name,
             method=experiment.method,
             seed=experiment.seed,
@@ -293,16 +284,16 @@ def check_compared(name: str) -> None:
 # --- the figures of a comparison ------------------------------------------------------------------
 
 
-def summarise(folder: Path, result: Result) -> MethodRun:
+def summarise(folder: Path, result: Result) -> summaries.MethodRun:
     """Return the summary of a run in a comparison, on held-out rows if there are any."""
     part = result.judged_part
     clients = {}
     for name, client in result.clients.items():
-        entry = largest_difference(client, part)
-        clients[name] = ClientRun(client.part(part).accuracy)
+        entry = summaries.largest_difference(client, part)
+        clients[name] = summaries.ClientRun(client.part(part).accuracy)
         if entry is not None:
             clients[name] = replace(clients[name], value=entry.value, verdict=entry.verdict)
-    return MethodRun(
+    return summaries.MethodRun(
         folder=folder.name,
         method=result.method,
         seed=result.seed or 0,
@@ -313,7 +304,7 @@ def summarise(folder: Path, result: Result) -> MethodRun:
         bytes_from_clients=result.bytes_from_clients,
         seconds=result.seconds,
         clients=clients,
-        judged=judge(result),
+        judged=summaries.judge(result),
         still_moving=_still_moving(folder, result),
     )
 
@@ -333,7 +324,7 @@ def _still_moving(folder: Path, result: Result) -> str:
     return f"worst loss still changed by {change:.2g} in the last {rounds}{residual}"
 
 
-def majority_run(opened: Opened, seed: int) -> MethodRun:
+def majority_run(opened: Opened, seed: int) -> summaries.MethodRun:
     """Return the result of predicting the more frequent training label for all rows.
 
     All disparities are zero. Label frequencies are taken from the counts of a model with zero
@@ -353,15 +344,15 @@ def majority_run(opened: Opened, seed: int) -> MethodRun:
 
     judged = test or {name: one.train for name, one in counted.items() if one.train.n_rows}
     overall = accuracy(*judged.values())
-    return MethodRun(
+    return summaries.MethodRun(
         folder="",
-        method=MAJORITY,
+        method=summaries.MAJORITY,
         seed=seed,
         status="converged",
         message="",
         exchanges=sum(opened.federation.exchanges.take().values()),
-        clients={name: ClientRun(accuracy(one), 0.0) for name, one in judged.items()},
-        judged=Judged(
+        clients={name: summaries.ClientRun(accuracy(one), 0.0) for name, one in judged.items()},
+        judged=summaries.Judged(
             all_rows=0.0, accuracy=overall, selected=float(label), median=0.0, largest=0.0
         ),
     )
@@ -372,7 +363,7 @@ def _share_positive(counts: Sequence[Counts]) -> float:
     return sum(one.n_positive for one in counts) / sum(one.n_rows for one in counts)
 
 
-def _among(run: MethodRun, clients: Sequence[str]) -> MethodRun:
+def _among(run: summaries.MethodRun, clients: Sequence[str]) -> summaries.MethodRun:
     """Return the run with its lowest accuracy taken over ``clients`` only."""
     known = [run.clients[name].accuracy for name in clients if name in run.clients]
     lowest = min((value for value in known if value is not None), default=None)
@@ -380,12 +371,12 @@ def _among(run: MethodRun, clients: Sequence[str]) -> MethodRun:
 
 
 def compare_runs(
-    table: str, runs: Sequence[MethodRun], majority: Sequence[MethodRun]
+    table: str, runs: Sequence[summaries.MethodRun], majority: Sequence[summaries.MethodRun]
 ) -> Comparison:
     """Return the content of ``comparison.json``."""
     enough = next((run.judged.clients for run in runs if run.part is not None), ())
     majority = [_among(run, enough) for run in majority]
-    by_method: dict[str, list[MethodRun]] = {}
+    by_method: dict[str, list[summaries.MethodRun]] = {}
     for run in runs:
         by_method.setdefault(run.method, []).append(run)
     return Comparison(
@@ -393,25 +384,25 @@ def compare_runs(
         confidence_over_seeds=CONFIDENCE,
         methods=tuple(
             _over_seeds(method, found)
-            for method, found in {**by_method, MAJORITY: list(majority)}.items()
+            for method, found in {**by_method, summaries.MAJORITY: list(majority)}.items()
         ),
         runs=tuple(runs),
     )
 
 
-def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
+def _over_seeds(method: str, runs: Sequence[summaries.MethodRun]) -> summaries.MethodSummary:
     """Return the means over seeds, with intervals if there are several seeds."""
     found = {name: over_seeds([getattr(run, name) for run in runs]) for name in _OF_RUN}
     found |= {name: over_seeds([getattr(run.judged, name) for run in runs]) for name in _OF_JUDGED}
     clients = {}
     for name in dict.fromkeys(name for run in runs for name in run.clients):
-        one = [run.clients.get(name, ClientRun()) for run in runs]
-        clients[name] = ClientOverSeeds(
+        one = [run.clients.get(name, summaries.ClientRun()) for run in runs]
+        clients[name] = summaries.ClientOverSeeds(
             over_seeds([run.accuracy for run in one]), over_seeds([run.value for run in one])
         )
-    return MethodSummary(
+    return summaries.MethodSummary(
         method=method,
-        what=_WHAT_MAJORITY if method == MAJORITY else METHODS[method].help,
+        what=_WHAT_MAJORITY if method == summaries.MAJORITY else METHODS[method].help,
         seeds=tuple(run.seed for run in runs),
         failed=sum(run.status == "failed" for run in runs),
         clients=clients,
@@ -422,17 +413,17 @@ def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
     )
 
 
-def over_seeds(values: Sequence[float | None]) -> OverSeeds:
+def over_seeds(values: Sequence[float | None]) -> summaries.OverSeeds:
     """Return the mean, with Student's t interval if there are two values or more."""
     known = np.array([value for value in values if value is not None], dtype=np.float64)
     if known.size == 0:
-        return OverSeeds()
+        return summaries.OverSeeds()
     mean = float(known.mean())
     if known.size == 1:
-        return OverSeeds(mean)
+        return summaries.OverSeeds(mean)
     spread = float(known.std(ddof=1))
     half = spread / math.sqrt(known.size) * student.ppf(0.5 + CONFIDENCE / 2, known.size - 1)
-    return OverSeeds(mean, mean - float(half), mean + float(half), spread)
+    return summaries.OverSeeds(mean, mean - float(half), mean + float(half), spread)
 
 
 # --- a negotiation: combinations of budgets and a vote --------------------------------------------

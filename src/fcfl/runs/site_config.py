@@ -14,17 +14,8 @@ from fcfl.methods.registry import METHODS
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.results import COMPARISON, NEGOTIATION, RESULT
 from fcfl.results.negotiation import VotingRule
+from fcfl.runs import options
 from fcfl.runs.many_runs import COMPARED, check_compared, check_sweep
-from fcfl.runs.options import (
-    Setting,
-    Written,
-    check_fields,
-    one_of,
-    read_nodes,
-    read_sites,
-    settings_of,
-    write_pairs,
-)
 from fcfl.runs.settings import Experiment
 from fcfl.sites.messages import Terms
 from fcfl.sites.settings import Config, ConfigValue
@@ -90,15 +81,19 @@ class SitesConfig:
 
     experiment: Experiment
     _: KW_ONLY
-    sites: Annotated[tuple[ClientId, ...], Written("NAME,…", read=read_sites)]
+    sites: Annotated[tuple[ClientId, ...], options.Written("NAME,…", read=options.read_sites)]
     """Names of all sites, separated by commas. The run waits until all of them are connected."""
-    out: Annotated[Path, Written("FOLDER", read=lambda _, text: Path(text)), _check_absolute]
+    out: Annotated[
+        Path, options.Written("FOLDER", read=lambda _, text: Path(text)), _check_absolute
+    ]
     """Absolute path of the folder to write at the server."""
-    command: Annotated[str, one_of(COMMANDS)] = "train"
+    command: Annotated[str, options.one_of(COMMANDS)] = "train"
     """Command to run: train, compare, sweep or negotiate."""
     methods: Annotated[
         tuple[str, ...],
-        Written(help=f"compare: methods, separated by commas. Default: {', '.join(FOR_SITES)}."),
+        options.Written(
+            help=f"compare: methods, separated by commas. Default: {', '.join(FOR_SITES)}."
+        ),
     ] = ()
     """Methods to compare."""
     budgets: tuple[float, ...] = ()
@@ -110,7 +105,9 @@ class SitesConfig:
     most: Annotated[int, check_count] = MOST
     """negotiate: maximum number of combinations to train. For each, sites send exact counts of
     decisions."""
-    nodes: Annotated[Mapping[ClientId, int] | None, Written("NAME=ID,…", read=read_nodes)] = None
+    nodes: Annotated[
+        Mapping[ClientId, int] | None, options.Written("NAME=ID,…", read=options.read_nodes)
+    ] = None
     """Flower: node of each site, NAME=ID, as listed by `flwr supernode list`. Other nodes cannot
     use the site's name."""
     module: str | None = None
@@ -119,7 +116,7 @@ class SitesConfig:
     lookahead: tuple[float, ...] | None = None
     """Lengths of shorter steps to evaluate in the same exchange as the full step. Default: as
     in-process."""
-    site_timeout: Annotated[float, Written("SECONDS"), check_positive] = 600.0
+    site_timeout: Annotated[float, options.Written("SECONDS"), check_positive] = 600.0
     """Maximum time to wait for a site's response, in seconds."""
     max_age: Annotated[int, check_count] = 0
     """Maximum number of rounds for which an absent site's last report is used."""
@@ -129,7 +126,7 @@ class SitesConfig:
     """Replace a run with other settings in out."""
 
     def __post_init__(self) -> None:
-        check_fields(self, "-")
+        options.check_fields(self, "-")
         unbound = [site for site in self.sites if self.nodes and site not in self.nodes]
         if unbound:
             raise ValueError(
@@ -137,7 +134,7 @@ class SitesConfig:
                 "`flwr supernode list` lists nodes."
             )
         for name, commands in _OF_COMMAND.items():
-            default = settings_of(SitesConfig)[name].default
+            default = options.settings_of(SitesConfig)[name].default
             if self.command not in commands and getattr(self, name) != default:
                 allowed = " or ".join(map(repr, commands))
                 raise ValueError(f"`{name}` belongs to command {allowed}, got {self.command!r}.")
@@ -184,7 +181,7 @@ class SitesConfig:
             raise ValueError("`label` and `sensitive` must name columns of every site's table.")
         if given["policy"] is not None:
             _check_absolute("policy", given["policy"])
-        own = {name: given.pop(name) for name in settings_of(cls)}
+        own = {name: given.pop(name) for name in options.settings_of(cls)}
         if given["privacy"] is not None:
             given["method"] = "private"
         if given["method"] != "sqp":
@@ -270,7 +267,7 @@ def write_app(folder: Path, files: Mapping[str, str], *, overwrite: bool) -> Non
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _read(one: Setting, value: object) -> Any:
+def _read(one: options.Setting, value: object) -> Any:
     """Return one value of a run config; empty text stands for the default, if there is one."""
     value = value.strip() if isinstance(value, str) else value
     if value == "" and one.default is not MISSING:
@@ -278,12 +275,12 @@ def _read(one: Setting, value: object) -> Any:
     return one.from_toml(value)
 
 
-def _default_of(one: Setting) -> Any:
+def _default_of(one: options.Setting) -> Any:
     default = None if one.default is MISSING else one.default
     return _OTHERWISE.get(one.name, (default, ""))[0]
 
 
-def _help_of(one: Setting) -> str:
+def _help_of(one: options.Setting) -> str:
     return _OTHERWISE.get(one.name, (None, one.help))[1]
 
 
@@ -291,16 +288,16 @@ def _write(value: object) -> ConfigValue:
     if isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Mapping):
-        return write_pairs(value)
+        return options.write_pairs(value)
     if isinstance(value, (tuple, list)):
         return ",".join(map(str, value))
     return "" if value is None else str(value)
 
 
-def _keys() -> dict[str, Setting]:
+def _keys() -> dict[str, options.Setting]:
     """Return the fields of all keys in order, from the sites to the folder."""
-    run = settings_of(Experiment)
-    sites, out, *own = settings_of(SitesConfig).values()
+    run = options.settings_of(Experiment)
+    sites, out, *own = options.settings_of(SitesConfig).values()
     swept = [one.name for one in own].index("module")
     ordered = (sites, *own[:swept], *(run[name] for name in _OF_RUN), *own[swept:], out)
     return {one.key: one for one in ordered}

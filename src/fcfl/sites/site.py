@@ -15,26 +15,10 @@ from fcfl.errors import DataError, FCFLError
 from fcfl.federation.federation import answer
 from fcfl.federation.serialise import digest
 from fcfl.policy import Preference
+from fcfl.sites import messages
+from fcfl.sites import rows as site_rows
 from fcfl.sites.guards import check_policy, check_private_question
 from fcfl.sites.journal import Entry, open_journal, record
-from fcfl.sites.messages import (
-    Agreement,
-    Answer,
-    Introduce,
-    Refusal,
-    Terms,
-    ToSite,
-    decode_question,
-    encode_message,
-)
-from fcfl.sites.rows import (
-    declared_columns,
-    encoded_rows,
-    named_groups,
-    open_rows,
-    table_checksum,
-    withhold,
-)
 from fcfl.sites.settings import Config, SiteSettings
 
 log = logging.getLogger("fcfl")
@@ -47,36 +31,40 @@ _MAX_KEPT = 4
 def reply_to(message: bytes, config: Config) -> bytes:
     """Return the reply to a request. Errors are logged in full and sent without cell values."""
     name = str(config.get("name", "?"))
-    terms: Terms | None = None
+    terms: messages.Terms | None = None
     content: Any
     try:
         settings = SiteSettings.from_node_config(config)
-        request = decode_question(message)
-        terms = request.terms if isinstance(request, Introduce) else request.agreement.terms
+        request = messages.decode_question(message)
+        terms = (
+            request.terms if isinstance(request, messages.Introduce) else request.agreement.terms
+        )
         content = _answer(_Received(request, terms, settings, message))
     except _EXPECTED as error:
         sentence = _sentence(error)
         log.error("Site %r: %s", name, sentence)
-        content = Refusal(without_cells(sentence, _public_names(terms, config)))
+        content = messages.Refusal(without_cells(sentence, _public_names(terms, config)))
     except Exception as error:  # not sent: its text may contain cell values
         log.exception("Site %r: unexpected", name)
-        content = Refusal(f"Unexpected {type(error).__name__}; see the site's log for details.")
-    return encode_message(Answer(name, content))
+        content = messages.Refusal(
+            f"Unexpected {type(error).__name__}; see the site's log for details."
+        )
+    return messages.encode_message(messages.Answer(name, content))
 
 
 @dataclass(frozen=True)
 class _Received:
     """A request, its terms and the settings of the site that received it."""
 
-    request: ToSite
-    terms: Terms
+    request: messages.ToSite
+    terms: messages.Terms
     settings: SiteSettings
     message: bytes
 
     @cached_property
     def table(self) -> str:
         """SHA-256 of the site's files."""
-        return table_checksum(self.settings)
+        return site_rows.table_checksum(self.settings)
 
     @cached_property
     def checksum(self) -> str:
@@ -98,7 +86,7 @@ def _answer(received: _Received) -> Any:
     """Check the request, record it in the journal, then compute the response."""
     request, settings = received.request, received.settings
     is_private = settings.privacy is not None
-    if isinstance(request, Introduce):
+    if isinstance(request, messages.Introduce):
         _record(received, (0.0, 0.0) if is_private else None)  # declared columns cost no privacy
         return _introduce_privately(received) if is_private else _introduce(received)
     question, agreement = request.question, request.agreement
@@ -109,7 +97,7 @@ def _answer(received: _Received) -> Any:
         )
     check_policy(question, agreement, settings)
     if is_private:
-        costs = check_private_question(question, agreement, declared_columns(settings))
+        costs = check_private_question(question, agreement, site_rows.declared_columns(settings))
         _record(received, costs, agreement)
         return _answer_privately(received, question, agreement)
     _record(received, None, agreement)
@@ -117,11 +105,13 @@ def _answer(received: _Received) -> Any:
 
 
 def _record(
-    received: _Received, costs: tuple[float, float] | None, agreement: Agreement | None = None
+    received: _Received,
+    costs: tuple[float, float] | None,
+    agreement: messages.Agreement | None = None,
 ) -> None:
     """Append the request to the journal, with the privacy cost of its response."""
     settings, request = received.settings, received.request
-    question = None if isinstance(request, Introduce) else request.question
+    question = None if isinstance(request, messages.Introduce) else request.question
     split = ""
     if agreement is not None and costs is not None:  # whatever assigns a row to a part
         # with two files, rows can move between them: then the split includes their checksum
@@ -142,7 +132,7 @@ def _record(
     record(open_journal(settings.ledger_folder), entry, settings.privacy, after_exact=after_exact)
 
 
-def _client(received: _Received, question: Question, agreement: Agreement) -> LocalClient:
+def _client(received: _Received, question: Question, agreement: messages.Agreement) -> LocalClient:
     """Return the site's rows as a client, cached while rows, agreement and policy are the same."""
     settings, policy = received.settings, received.settings.read_policy
     setup = getattr(question, "setup", None)
@@ -153,7 +143,7 @@ def _client(received: _Received, question: Question, agreement: Agreement) -> Lo
             del _KEPT[next(iter(_KEPT))]
         _KEPT[key] = LocalClient(
             settings.name,
-            *encoded_rows(settings, agreement, received.checksum),
+            *site_rows.encoded_rows(settings, agreement, received.checksum),
             rules=settings.rules,
             min_group_rows=min_rows,
             sends_scores=False,
@@ -162,12 +152,14 @@ def _client(received: _Received, question: Question, agreement: Agreement) -> Lo
     return _KEPT[key]
 
 
-def _answer_privately(received: _Received, question: Question, agreement: Agreement) -> Any:
+def _answer_privately(
+    received: _Received, question: Question, agreement: messages.Agreement
+) -> Any:
     """Return noisy sums over the rows. Log errors at the site only, as they may contain cells."""
     settings = received.settings
     assert settings.privacy is not None
     try:
-        train, test = encoded_rows(settings, agreement, received.checksum)
+        train, test = site_rows.encoded_rows(settings, agreement, received.checksum)
         client = PrivateClient(
             settings.name, train, test, privacy=settings.privacy, rules=settings.rules
         )
@@ -185,8 +177,8 @@ def _answer_privately(received: _Received, question: Question, agreement: Agreem
 def _introduce(received: _Received) -> Introduction:
     """Return the site's columns and groups, without levels and groups that have few rows."""
     settings, policy = received.settings, received.settings.read_policy
-    table = open_rows(settings, received.terms)
-    groups = named_groups(table, settings)
+    table = site_rows.open_rows(settings, received.terms)
+    groups = site_rows.named_groups(table, settings)
     introduction = Introduction(
         name=settings.name,
         levels=groups,
@@ -195,7 +187,7 @@ def _introduce(received: _Received) -> Introduction:
         min_group_rows=policy.min_group_rows,
         checksum=received.checksum,
         labels=table.labels,
-        statistics=withhold(table.statistics(), policy.withhold_below),
+        statistics=site_rows.withhold(table.statistics(), policy.withhold_below),
         withhold_below=policy.withhold_below,
         policy_sha256=policy.sha256 or None,
         sends_spread=policy.limits.curvature,
@@ -207,7 +199,7 @@ def _introduce(received: _Received) -> Introduction:
 
 def _introduce_privately(received: _Received) -> Introduction:
     """Return the columns and groups that the site's schema declares, without reading rows."""
-    settings, declared = received.settings, declared_columns(received.settings)
+    settings, declared = received.settings, site_rows.declared_columns(received.settings)
     for name in received.terms.sensitive:
         if name not in declared.levels:
             raise DataError(f"This site's schema declares no groups of column {name!r}.")
@@ -234,7 +226,7 @@ def _sentence(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _public_names(terms: Terms | None, config: Config) -> set[str]:
+def _public_names(terms: messages.Terms | None, config: Config) -> set[str]:
     """Return names that need no redaction: those in the request, the site's name, its options."""
     known = {str(config.get("name", "")), *config}
     if terms is not None:

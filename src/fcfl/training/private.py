@@ -12,13 +12,7 @@ import numpy as np
 from fcfl._types import RateId, Report, Vector
 from fcfl.client.counts import Counts
 from fcfl.errors import DataError
-from fcfl.methods.private import (
-    ANY_GROUP,
-    PrivateState,
-    evaluated_rows,
-    held_rows,
-    unsure_budgets,
-)
+from fcfl.methods import private as noisy
 from fcfl.privacy import attributes_of
 from fcfl.problem import Problem, build_problem, exceeded_by
 from fcfl.results.evaluations import AuditTerms, Evaluations
@@ -59,10 +53,10 @@ def solve_privately(run: Run, first: Vector) -> tuple[Solved, Evaluations]:
     """Train by noisy sums, and evaluate the model by the last of them."""
     problem = _problem(run)
     stage = run.first_fit(run.method, problem, first, "fit")
-    state: PrivateState = stage.state
-    unsure = tuple(unsure_budgets(run.method, state))
+    state: noisy.PrivateState = stage.state
+    unsure = tuple(noisy.unsure_budgets(run.method, state))
     notes = run.noted(unsure, "clients have budgets that may be exceeded because of the noise")
-    evaluations, kept = _evaluations(run, state), held_rows(run.method, state)
+    evaluations, kept = _evaluations(run, state), noisy.held_rows(run.method, state)
     hard = np.concatenate([evaluations.reports[client].rates for client in problem.clients])
     held = problem.constraints.take(np.flatnonzero(kept))
     loss = PrivacyLoss(run.method.epsilon, run.method.delta)
@@ -82,12 +76,14 @@ def solve_privately(run: Run, first: Vector) -> tuple[Solved, Evaluations]:
 def _problem(run: Run) -> Problem:
     """Return the problem with all comparisons; the method estimates which groups are too small."""
     rates = run.setup.rates
-    nobody = Report(ANY_GROUP, 0.0, np.full(len(rates), ANY_GROUP), np.zeros(len(rates)))
+    nobody = Report(
+        noisy.ANY_GROUP, 0.0, np.full(len(rates), noisy.ANY_GROUP), np.zeros(len(rates))
+    )
     pretended = dict.fromkeys(run.federation.names, (nobody,))
     return build_problem(run.setup.rules, rates, pretended, l2=run.l2)[0]
 
 
-def _evaluations(run: Run, state: PrivateState) -> Evaluations:
+def _evaluations(run: Run, state: noisy.PrivateState) -> Evaluations:
     """Return the noisy counts of decisions as evaluations of training and test rows."""
     rates, clients = run.setup.rates, state.problem.clients
     train, test = (
@@ -117,4 +113,4 @@ def _counts(rates: Sequence[RateId], cells: Vector) -> Counts:
         attributes_of(rates)
     )  # in the order of `cells_of`
     tn, fp, fn, tp = (max(round(total), 0) for total in sums)
-    return Counts(tn, fp, fn, tp, float("nan"), *evaluated_rows(rates, cells))
+    return Counts(tn, fp, fn, tp, float("nan"), *noisy.evaluated_rows(rates, cells))

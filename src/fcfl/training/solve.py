@@ -32,14 +32,8 @@ from fcfl.problem import FEASIBILITY_TOLERANCE, Constraints, Problem, evaluate_p
 from fcfl.results import result as results
 from fcfl.results.findings import margin_notes, pooling_notes
 from fcfl.rules import Rule, with_label, without_budgets
+from fcfl.training import choose as choosing
 from fcfl.training import margins
-from fcfl.training.choose import (
-    Lane,
-    OpenSettings,
-    best_start,
-    choose,
-    with_objective,
-)
 from fcfl.training.margins import RUNGS, Enforced, Tightened
 from fcfl.training.run import Run, Stage
 
@@ -115,7 +109,7 @@ class Solved(Fitted):
 def solve(
     run: Run,
     first: Vector,
-    settings: OpenSettings,
+    settings: choosing.OpenSettings,
     demands: Demands,
     *,
     requested: Sequence[Rule],
@@ -141,13 +135,13 @@ def solve(
 def _solve_once(
     run: Run,
     first: Vector,
-    settings: OpenSettings,
+    settings: choosing.OpenSettings,
     demands: Demands,
     rules: tuple[Rule, ...],
     requested: Sequence[Rule],
 ) -> Solved:
     """Fit once, without a choice of settings and without margins."""
-    method = with_objective(run.method, settings.objective)
+    method = choosing.with_objective(run.method, settings.objective)
     run = replace(run, l2=float(settings.l2), method=method)
     stages = []
     if demands.relative_budget is not None:
@@ -198,7 +192,9 @@ class _Solving:
     traces: Vector | None = None  # factors that convert multipliers to biases
     tolerance: float  # largest excess of a hard rate that counts as rounding
 
-    def __init__(self, run: Run, first: Vector, settings: OpenSettings, demands: Demands) -> None:
+    def __init__(
+        self, run: Run, first: Vector, settings: choosing.OpenSettings, demands: Demands
+    ) -> None:
         self.run, self.first, self.settings, self.demands = run, first, settings, demands
         self.stages: list[Stage] = []
         self.notes: list[str] = []
@@ -239,7 +235,7 @@ class _Solving:
         """Fit without budgets under the first settings."""
         l2, objective = self.settings.first
         self.run = run = replace(self.run, l2=l2)
-        method = with_objective(run.method, objective)
+        method = choosing.with_objective(run.method, objective)
         method = replace(method, tolerance=method.tolerance or FREE_TOLERANCE)
         problem, _ = run.build(without_budgets(run.setup.rules))
         free = run.first_fit(method, problem, self.first, "meet", FREE, reports=True)
@@ -278,7 +274,7 @@ class _Solving:
 
     def _choose(
         self, problem: Problem, free: Stage
-    ) -> tuple[Lane | None, results.Selection | None, Stage]:
+    ) -> tuple[choosing.Lane | None, results.Selection | None, Stage]:
         """Choose the open settings.
 
         Return the fit under the chosen settings, the selection, and the fit without budgets at the
@@ -286,19 +282,19 @@ class _Solving:
         """
         run, settings = self.run, self.settings
         if not settings.is_open:
-            self.run = replace(run, method=with_objective(run.method, settings.objective))
+            self.run = replace(run, method=choosing.with_objective(run.method, settings.objective))
             return None, None, free
-        selection, lane, without = choose(run, problem, settings, free)
+        selection, lane, without = choosing.choose(run, problem, settings, free)
         run.session.on_message(selection.sentence)
         objective = results.objective_setting(selection.objective)
-        method = with_objective(run.method, objective)
+        method = choosing.with_objective(run.method, objective)
         self.run = replace(run, method=method, l2=float(selection.l2))
         if without is not None:
             free = Stage(Progress(without.state), reports=without.reports)
         return lane, selection, free
 
     def _fit_plain(
-        self, problem: Problem, free: Stage, chosen: Lane | None
+        self, problem: Problem, free: Stage, chosen: choosing.Lane | None
     ) -> tuple[Stage, tuple[results.Start, ...]]:
         """Fit under the plain budgets from the best start; return also the compared starts."""
         run, method, compared = self.run, self.run.method, tuple[results.Start, ...]()
@@ -314,7 +310,7 @@ class _Solving:
         if n_starts > 1 and len(problem.constraints):
             others = {"first": self.first}
             others |= run.setup.model.other_starts(n_starts - 2, run.seed)
-            state, compared = best_start(run, method, state, others)
+            state, compared = choosing.best_start(run, method, state, others)
         stage = run.fit(method, state, "fit", reports=True)
         self.stages.append(stage)
         return stage, compared
