@@ -6,10 +6,9 @@ import pytest
 
 from fcfl.errors import Interrupted
 from fcfl.federation.session import Session
-from fcfl.results.many_runs import OverSeeds
+from fcfl.results.many_runs import MAJORITY, OverSeeds
 from fcfl.runs.many_runs import (
     COMPARED,
-    MAJORITY,
     for_method,
     over_seeds,
     run_comparison,
