@@ -16,7 +16,7 @@ from fcfl.models.linear import Linear
 from fcfl.policy import PrivacyBudget
 from fcfl.privacy import Release, mu_of
 from fcfl.rules import Difference, rates_needed
-from fcfl.sites import site
+from fcfl.sites import rows as site_rows
 from fcfl.sites.journal import Entry, entries_of, open_journal, privacy_spent, record
 from fcfl.sites.messages import Ask, Introduce, Refusal, Terms, decode_answer, encode_message
 from fcfl.sites.remote import RemoteFederation
@@ -125,7 +125,6 @@ def test_a_private_introduction_reads_no_row(sites, monkeypatch):
     def unread(*_):
         raise AssertionError("a row was read")
 
-    monkeypatch.setattr("fcfl.sites.site.open_rows", unread)
     monkeypatch.setattr("fcfl.sites.rows.open_rows", unread)
     said = asked(sites[0], Introduce(TERMS))
     assert said.levels == said.present == {"race": ("black", "white")}
@@ -178,7 +177,7 @@ def test_a_killed_answer_counts_and_its_repetition_counts_again(sites, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(site, "encoded_rows", killed)
+        patched.setattr(site_rows, "encoded_rows", killed)
         with pytest.raises(KeyboardInterrupt):
             asked(config, question)
     folder = SiteSettings.from_node_config(config).ledger_folder
@@ -242,7 +241,7 @@ def test_one_row_more_at_a_site_changes_no_other_row(sites):
     def encoded(*more):
         settings.table.write_text("\n".join([header, *rows, *more, ""]))
         agreement = agreement_with(config)
-        parts = site.encoded_rows(settings, agreement, agreement.checksums[settings.name])
+        parts = site_rows.encoded_rows(settings, agreement, agreement.checksums[settings.name])
         names = agreement.schema.feature_names
         lines = [np.column_stack([data.X, data.y, data.groups["race"]]) for data in parts]
         return names, [sorted(map(tuple, part.tolist())) for part in lines]

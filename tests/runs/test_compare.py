@@ -188,9 +188,9 @@ def test_a_method_that_fails_is_listed_and_the_others_run(table, tmp_path):
     (tmp_path / "afl").write_text("in the way")
     outcome = fcfl("compare", table, *COLUMNS, *FEW, "--out", tmp_path)
     assert outcome.exit_code == 1
-    assert "afl failed: " in outcome.stderr and "is a file" in outcome.stderr
+    assert "afl failed: " in outcome.stderr and "the file" in outcome.stderr
     runs = {run["method"]: run for run in content_of(tmp_path)["runs"]}
-    assert runs["afl"]["status"] == "failed" and "is a file" in runs["afl"]["message"]
+    assert runs["afl"]["status"] == "failed" and "the file" in runs["afl"]["message"]
     assert result_of(tmp_path / "fedavg")["method"] == "fedavg"
     assert "3 methods on " in (tmp_path / "report.html").read_text(encoding="utf-8")
 
