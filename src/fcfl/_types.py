@@ -21,10 +21,19 @@ Want = Literal["decisions", "values", "gradients", "curvature"]
 
 SHARPNESS = 10.0  # of the smooth selection score, as in the paper
 
+ROW_SIGNS: Mapping[RateKind, tuple[int, int]] = {
+    "selection": (1, 1),
+    "true_positive": (0, 1),
+    "false_positive": (1, 0),
+}
+"""The sign of a row with label 0 and of one with label 1 in each kind of rate.
+
+A rate is the mean score of its rows. With s the selection score of a row, smooth or hard, the row's
+score is s for sign 1 and 1 - s for sign -1. With sign 0 the row is not behind the rate.
+"""
+
 LABEL_OF: Mapping[RateKind, int | None] = {
-    "selection": None,
-    "true_positive": 1,
-    "false_positive": 0,
+    kind: None if 0 not in signs else int(signs[0] == 0) for kind, signs in ROW_SIGNS.items()
 }
 """The label of the rows behind each kind of rate; None: all rows."""
 
@@ -61,7 +70,7 @@ class RateId:
     """One group rate: the share of a group's rows that the model selects.
 
     ``selection`` counts all rows of the group, ``true_positive`` those with label 1,
-    ``false_positive`` those with label 0.
+    ``false_positive`` those with label 0. `ROW_SIGNS` defines them.
     """
 
     kind: RateKind

@@ -1,8 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fcfl._types import ROW_SIGNS, CurvatureWeights, Point
+from fcfl.client.counts import count_rows
+from fcfl.federation.federation import _are_counts
+from fcfl.models.influence import GradientSpread
+from fcfl.models.linear_rows import linear_rows
 from fcfl.models.model import (
     hard_selection,
     rate_members,
@@ -73,3 +80,70 @@ def test_members_are_the_rows_each_rate_speaks_of(seed):
             named = code >= 0 and data.levels[rate.attribute][code] == rate.group
             label = {"selection": data.y[row], "true_positive": 1, "false_positive": 0}[rate.kind]
             assert members[row, column] == (named and data.y[row] == label)
+
+
+@pytest.fixture
+def accuracies(monkeypatch):
+    """Make "selection" the accuracy of a group: rows with label 0 count if not selected."""
+    monkeypatch.setitem(ROW_SIGNS, "selection", (-1, 1))
+
+
+def correct(data, rates, selection):
+    """Return for each "selection" rate its rows, and the score of each row."""
+    for rate in rates:
+        inside = data.groups[rate.attribute] == data.levels[rate.attribute].index(rate.group)
+        yield inside, np.where(data.y == 1, selection, 1 - selection)[inside]
+
+
+def test_negative_signs_make_the_smooth_rate_an_accuracy(accuracies):
+    data = simulated_data(0, levels=TWO_ATTRIBUTES)
+    data = replace(data, X=np.round(data.X))  # equal rows with both labels
+    rates = [rate for rate in all_rates(TWO_ATTRIBUTES) if rate.kind == "selection"]
+    client = linear_rows("a", data, rates)
+    params = np.linspace(-0.3, 0.3, client.n_params)
+
+    def report(at, want="values", weights=None):
+        return client.report(Point(at, want, weights))
+
+    scores = list(correct(data, rates, smooth_selection(data.X @ params[:-1] + params[-1], 0.0)))
+    exact = report(params, "gradients")
+    assert exact.rates == pytest.approx([score.mean() for _, score in scores], abs=1e-14)
+    assert exact.group_counts.tolist() == [inside.sum() for inside, _ in scores]
+    assert_derivative(exact.rate_grads, lambda at: report(at).rates, params, step=1e-4)
+    weights = {"a": CurvatureWeights(0.0, np.arange(1.0, 1 + len(rates)))}
+    curvature = report(params, "curvature", weights).curvature
+    assert_derivative(
+        curvature,
+        lambda at: report(at, "gradients").rate_grads.T @ weights["a"].rates,
+        params,
+        step=1e-4,
+    )
+    hidden = client.with_groups_of(1e9).report(Point(params))
+    assert not hidden.rates.any() and not hidden.group_counts.any()
+
+
+def test_negative_signs_make_hard_counts_those_of_correct_decisions(accuracies):
+    data = simulated_data(1, levels=TWO_ATTRIBUTES)
+    rates = [rate for rate in all_rates(TWO_ATTRIBUTES) if rate.kind == "selection"]
+    logits = data.X[:, 0]
+    counts = count_rows(logits, data, rates, 0.0)
+    scores = list(correct(data, rates, hard_selection(logits, 0.0).astype(float)))
+    assert counts.group_counts.tolist() == [inside.sum() for inside, _ in scores]
+    assert counts.group_selected.tolist() == [score.sum() for _, score in scores]
+    assert _are_counts(counts, rates)
+    every = replace(counts, group_selected=counts.group_counts)
+    assert not _are_counts(every, rates)  # more than all correct decisions
+
+
+def test_gradient_spread_with_negative_signs_is_the_covariance_of_row_gradients(accuracies):
+    data = simulated_data(2, levels=TWO_ATTRIBUTES)
+    rates = [rate for rate in all_rates(TWO_ATTRIBUTES) if rate.kind == "selection"]
+    client = linear_rows("a", data, rates)
+    params = np.linspace(-0.2, 0.4, client.n_params)
+    spread = GradientSpread(np.diag(np.linspace(1.0, 2.0, client.n_params)))
+    found = client.report(Point(params, extras=(spread,))).extras["gradient_spread"]
+    X = np.column_stack([data.X, np.ones(data.n_rows)])
+    slope = smooth_selection_slope(smooth_selection(X @ params, 0.0)) * (2 * data.y - 1)
+    for (inside, _), one in zip(correct(data, rates, data.y), found, strict=True):
+        rows = (slope[:, None] * X @ spread.factor)[inside]
+        assert one == pytest.approx(rows.var(axis=0).sum() / len(rows))

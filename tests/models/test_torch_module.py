@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fcfl._types import CurvatureWeights, Point, RateId
+from fcfl._types import ROW_SIGNS, CurvatureWeights, Point, RateId
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError, ReportError
 from fcfl.extras import LocalTraining, train_locally
@@ -73,6 +73,17 @@ def test_a_linear_layer_is_the_closed_form(seed, batch_rows, as_sparse, weighted
     point = Point(params, "curvature", weights)
     closed, ours = linear_rows("a", data, RATES).report(point), network.report(point)
     assert_reports_agree(closed, ours, 1e-12)
+
+
+def test_a_linear_layer_is_the_closed_form_for_rates_with_negative_signs(monkeypatch):
+    monkeypatch.setitem(ROW_SIGNS, "selection", (-1, 1))
+    data = simulated_data(3, levels=TWO_ATTRIBUTES)
+    data = replace(data, X=np.round(data.X))  # equal rows with both labels
+    params = np.linspace(-0.4, 0.6, data.n_features + 1)
+    network = torch_rows("a", data, RATES, nn.Linear(data.n_features, 1, dtype=torch.float64))
+    point = Point(params, "curvature", {"a": weights_for(3)})
+    closed = linear_rows("a", data, RATES).report(point)
+    assert_reports_agree(closed, network.report(point), 1e-12)
 
 
 def test_only_what_is_asked_for_is_sent():

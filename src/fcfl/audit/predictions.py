@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._checks import did_you_mean, first_of
-from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
+from fcfl._types import LABEL_OF, ROW_SIGNS, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts, ScoreCounts, count_scores
 from fcfl.data.cells import Frame, Texts, check_columns, named_columns, numbers, text_of, texts
 from fcfl.data.columns import Columns, Roles, check_one_role, ordered_pair, read_roles
@@ -235,11 +235,10 @@ def _count(
     n_clients = len(client.levels)
     counted = np.zeros((2, n_clients, len(rates)))
     for column, rate in enumerate(rates):
-        label = LABEL_OF[rate.kind]
-        rows = compared[rate.attribute] == levels[rate.attribute].index(rate.group)
-        if label is not None:
-            rows &= y == label
-        for place, counts in enumerate((rows, rows & selected)):
+        signs = np.array(ROW_SIGNS[rate.kind])[y]
+        group = levels[rate.attribute].index(rate.group)
+        rows = (compared[rate.attribute] == group) & (signs != 0)
+        for place, counts in enumerate((rows, rows & (selected == (signs > 0)))):
             counted[place, :, column] = np.bincount(client.codes[counts], minlength=n_clients)
     cells = np.bincount((client.codes * 2 + y) * 2 + selected, minlength=4 * n_clients)
     confusion = cells.reshape(n_clients, 4)

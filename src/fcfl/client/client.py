@@ -22,6 +22,8 @@ from fcfl.models.model import (
     ModelRows,
     at_threshold,
     rate_members,
+    rows_behind,
+    score_sums,
     smooth_selection,
 )
 from fcfl.rules import Rule, check_budget_clients
@@ -341,7 +343,7 @@ class LocalClient:
         members = rate_members(data, setup.rates, self.name)
         if data.weights is not None:
             members *= data.weights[:, None]
-        rates = score @ members / np.maximum(members.sum(axis=0), 1e-300)
+        rates = score_sums(score, members) / np.maximum(rows_behind(members), 1e-300)
         return np.where(report.group_counts > 0, np.clip(rates, 0.0, 1.0), 0.0)
 
 

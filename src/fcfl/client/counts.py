@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fcfl._types import RateId, Vector, brief_repr
 from fcfl.data.client_data import ClientData
 from fcfl.models.loss import CROSS_ENTROPY, Loss
-from fcfl.models.model import hard_selection, rate_members
+from fcfl.models.model import hard_selection, rate_members, rows_behind, score_sums
 
 N_BINS = 20
 
@@ -66,6 +66,8 @@ def pool_scores(parts: Iterable[Sequence[ScoreCounts]]) -> tuple[ScoreCounts, ..
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Confusion counts, summed loss, and rows and selected rows behind each hard rate.
+
+    In rates with sign -1 (`ROW_SIGNS`), ``group_selected`` counts the rows that are not selected.
 
     ``scores`` has rows by group, label and probability, if the client reports them.
     """
@@ -127,8 +129,8 @@ def count_rows(
         false_negative=int((~selected & positive).sum()),
         true_positive=int((selected & positive).sum()),
         loss_sum=float(loss.each(logits, data.y).sum()),
-        group_counts=members.sum(axis=0),
-        group_selected=selected.astype(np.float64) @ members,
+        group_counts=rows_behind(members),
+        group_selected=score_sums(selected.astype(np.float64), members),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fcfl._checks import LARGEST, check_curvature_sum, check_report, is_count, is_finite
 from fcfl._types import (
-    LABEL_OF,
+    ROW_SIGNS,
     ClientId,
     Point,
     RateId,
@@ -417,17 +417,18 @@ def _are_counts(counts: object, rates: Sequence[RateId]) -> bool:
             return False
     if not (counts.group_selected <= counts.group_counts).all():
         return False
-    return all(_are_within(counts, rates, kind) for kind in LABEL_OF)
+    return all(_are_within(counts, rates, kind) for kind in ROW_SIGNS)
 
 
 def _are_within(counts: Counts, rates: Sequence[RateId], kind: RateKind) -> bool:
     """Whether the groups of each attribute, which share no row, are within all rows."""
-    label = LABEL_OF[kind]
-    selected = {0: counts.false_positive, 1: counts.true_positive}
-    others = {0: counts.true_negative, 1: counts.false_negative}
-    labels = (0, 1) if label is None else (label,)
-    most_selected = sum(selected[one] for one in labels)
-    most = most_selected + sum(others[one] for one in labels)
+    selected = counts.false_positive, counts.true_positive
+    others = counts.true_negative, counts.false_negative
+    signs = ROW_SIGNS[kind]
+    most_selected = sum(
+        (selected if sign > 0 else others)[label] for label, sign in enumerate(signs) if sign
+    )
+    most = sum(selected[label] + others[label] for label, sign in enumerate(signs) if sign)
     for attribute in {rate.attribute for rate in rates}:
         own = [(r.kind, r.attribute) == (kind, attribute) for r in rates]
         if (

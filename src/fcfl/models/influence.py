@@ -48,7 +48,7 @@ class GradientSpread(Extra):
         score = smooth_selection(rows.logits(point.params), rows.cut, point.sharpness)
         slope = smooth_selection_slope(score, point.sharpness)[:, None]
         members, counts = rows.member_counts, np.maximum(rows.group_counts, 1.0)
-        squares = rows.slope_squares(point.params, slope**2 * members, self)
+        squares = rows.slope_squares(point.params, slope**2 * np.abs(members), self)
         sums = rows.pull_back(point.params, slope * members) @ self.factor
         variance = squares / counts - ((sums / counts[:, None]) ** 2).sum(axis=1)
         return {"gradient_spread": np.maximum(variance, 0.0) / counts}

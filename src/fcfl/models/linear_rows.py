@@ -30,6 +30,8 @@ from fcfl.models.loss import CROSS_ENTROPY, CrossEntropy, Loss
 from fcfl.models.model import (
     confusion_of,
     rate_members,
+    rows_behind,
+    score_of_none,
     selection_score,
     smooth_selection_bend,
     smooth_selection_slope,
@@ -246,7 +248,8 @@ class LinearRows:
     """A client's rows with, for each, how many rows of which kind it stands for.
 
     ``row_counts`` and ``positive_counts`` have one entry per distinct row, ``members`` one line
-    per rate with one entry per distinct row. Build it with `linear_rows`.
+    per rate with one entry per distinct row: their signs (`ROW_SIGNS`) times their number.
+    ``if_none`` are the sums of row scores with no row selected. Build it with `linear_rows`.
     """
 
     name: ClientId
@@ -256,6 +259,7 @@ class LinearRows:
     members: Matrix
     n_rows: float
     group_counts: Vector
+    if_none: Vector
     original_features: Any = field(repr=False)
     loss: Loss = CROSS_ENTROPY
     cut: float = 0.0  # as that of the model
@@ -267,7 +271,7 @@ class LinearRows:
 
     @property
     def member_counts(self) -> Matrix:
-        """The rows behind each rate, one column per rate."""
+        """The rows behind each rate with their signs, one column per rate."""
         return self.members.T
 
     @property
@@ -284,6 +288,7 @@ class LinearRows:
             self,
             members=self.members * kept[:, None],
             group_counts=np.where(kept, self.group_counts, 0.0),
+            if_none=np.where(kept, self.if_none, 0.0),
         )
 
     def logits(self, params: Vector) -> Vector:
@@ -325,7 +330,7 @@ class LinearRows:
         if sums.gradients is not None:
             loss_grad = sums.gradients[0] / self.n_rows
             rate_grads = sums.gradients[1:] / divisors[:, None]
-        rates = np.minimum(np.maximum(sums.scores / divisors, 0.0), 1.0)
+        rates = np.minimum(np.maximum((sums.scores + self.if_none) / divisors, 0.0), 1.0)
         loss = sums.loss / self.n_rows
         report = Report(
             self.n_rows, loss, self.group_counts, rates, loss_grad, rate_grads, extras=extras
@@ -474,7 +479,10 @@ def linear_rows(
     facts = np.column_stack([np.ones(data.n_rows), data.y, rate_members(data, rates, client)])
     if data.weights is not None:
         facts *= data.weights[:, None]
-    X, counts = merge_rows(compact(data.X), facts)
+    members = facts[:, 2:]
+    X, counts = compact(data.X), facts
+    if not (members < 0).any():  # otherwise the signs of equal rows might cancel
+        X, counts = merge_rows(X, facts)
     return LinearRows(
         name=client,
         products=RowProducts(X),
@@ -482,7 +490,8 @@ def linear_rows(
         positive_counts=np.ascontiguousarray(counts[:, 1]),
         members=np.ascontiguousarray(counts[:, 2:].T),
         n_rows=float(facts[:, 0].sum()),
-        group_counts=facts[:, 2:].sum(axis=0),
+        group_counts=rows_behind(members),
+        if_none=score_of_none(members),
         original_features=data.X,
         loss=loss,
         cut=cut,

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fcfl._checks import is_number
 from fcfl._files import replace_file
-from fcfl._types import LABEL_OF, SHARPNESS, ClientId, Matrix, Point, RateId, Report, Vector
+from fcfl._types import ROW_SIGNS, SHARPNESS, ClientId, Matrix, Point, RateId, Report, Vector
 from fcfl.data.cells import Number, Schema
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError, FCFLError
@@ -76,7 +76,7 @@ def confusion_of(selected: Vector, row_counts: Vector, positive_counts: Vector) 
 def rate_members(
     data: ClientData, rates: Sequence[RateId], client: ClientId | None = None
 ) -> Matrix:
-    """Return 0/1 for the rows that each rate averages over, shape (rows, rates).
+    """Return the sign of each row in each rate, shape (rows, rates): see `ROW_SIGNS`.
 
     A group that only other clients have has no rows here.
     """
@@ -89,12 +89,27 @@ def rate_members(
         if rate.group not in data.levels[rate.attribute]:
             continue
         code = data.levels[rate.attribute].index(rate.group)
-        inside = data.groups[rate.attribute] == code
-        label = LABEL_OF[rate.kind]
-        if label is not None:
-            inside = inside & (data.y == label)
-        members[:, column] = inside
+        signs = np.where(data.y == 1.0, *ROW_SIGNS[rate.kind][::-1])
+        members[:, column] = signs * (data.groups[rate.attribute] == code)
     return members
+
+
+def rows_behind(members: Matrix) -> Vector:
+    """Return the number of rows behind each rate, from their signs times their weights."""
+    count: Vector = np.abs(members).sum(axis=0)
+    return count
+
+
+def score_of_none(members: Matrix) -> Vector:
+    """Return the sum of the row scores of each rate if no row is selected."""
+    total: Vector = np.maximum(-members, 0.0).sum(axis=0)
+    return total
+
+
+def score_sums(selection: Vector, members: Matrix) -> Vector:
+    """Return the sum of the row scores of each rate; ``selection`` is smooth or hard."""
+    total: Vector = selection @ members + score_of_none(members)
+    return total
 
 
 Thresholds = Literal["common", "group"]

@@ -261,9 +261,9 @@ class TorchRows:
     def _set_members(self, members: Matrix) -> None:
         self.member_counts = members
         self.n_rows = float(self.row_counts.sum())
-        self.group_counts = members.sum(axis=0)
+        self.group_counts = models.rows_behind(members)
         self._divisors = np.where(self.group_counts > 0, self.group_counts, 1.0)
-        self._batches = _batches_of_alike(members > 0, self.batch_rows)
+        self._batches = _batches_of_alike(members != 0, self.batch_rows)
 
     def with_groups_of(self, least: float) -> "TorchRows":
         """Return the same rows, in which a group of fewer than ``least`` rows has none."""
@@ -348,7 +348,8 @@ class TorchRows:
                 gradients[some] += self.network.pull_back(outputs, leaves, residuals[some])
             if point.want == "decisions":
                 confusion += models.confusion_of(score, weights, weights * y)
-        rates = np.clip(rates / self._divisors, 0.0, 1.0)
+        if_none = models.score_of_none(self.member_counts)
+        rates = np.clip((rates + if_none) / self._divisors, 0.0, 1.0)
         extras = {k: v for extra in point.extras for k, v in extra.answer(self, point).items()}
         report = Report(self.n_rows, loss / self.n_rows, self.group_counts, rates, extras=extras)
         if point.want == "decisions":

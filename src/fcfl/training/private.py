@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._types import RateId, Report, Vector
+from fcfl._types import ROW_SIGNS, RateId, Report, Vector
 from fcfl.client.counts import Counts
 from fcfl.errors import DataError
 from fcfl.methods import private as noisy
@@ -42,6 +42,11 @@ def check_private(run: Run, rules: Sequence[Rule]) -> None:
                 "`Federation.from_rows(train, test, privacy=PrivacyBudget(epsilon, delta))`, "
                 "or by [privacy] in the policy of a site."
             )
+    if any(-1 in ROW_SIGNS[kind] for rule in rules for kind in rule.kinds):
+        raise DataError(
+            "`metric` must compare rates of selected rows with method 'private', got "
+            f"{', '.join(repr(rule.metric) for rule in rules)}."
+        )
     if any(rule.scope == "global" for rule in rules):
         raise DataError(
             "`scope` must be 'client' with method 'private': a rule over all clients' rows "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fcfl._checks import first_of
-from fcfl._types import Vector
+from fcfl._types import ROW_SIGNS, Vector
 from fcfl.client.client import Setup
 from fcfl.client.counts import pool_counts
 from fcfl.client.thresholds import MAX_KINDS, windows_of
@@ -33,6 +33,7 @@ def check_thresholds(rules: Sequence[Rule], federation: Federation, *, relative:
     for is_wrong, needs in (
         (not bounded, "a budget for the thresholds to satisfy"),
         (any(rule.scope == "global" for rule in bounded), "rules of scope 'client', not 'global'"),
+        (any(-1 in ROW_SIGNS[kind] for kind in kinds), "a metric of rates of selected rows"),
         (len(attributes) > 1, f"budgets on one attribute, got {first_of(map(repr, attributes))}"),
         (len(kinds) > MAX_KINDS, f"at most {MAX_KINDS} kinds of rates, got {first_of(kinds)}"),
     ):
