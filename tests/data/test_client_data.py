@@ -105,6 +105,12 @@ def test_single_rows_stay_in_training():
     assert stratified_split([0] * 10, 0, 0)[1].size == 0
 
 
+def test_odd_rows_are_taken_from_the_strata_with_the_largest_remainders():
+    strata = np.repeat([0, 1, 2], [11, 12, 19])  # shares of 3.3, 3.6 and 5.7 rows, 13 in all
+    _, test = stratified_split(strata, 0.3, 0)
+    assert np.bincount(strata[test]).tolist() == [3, 4, 6]
+
+
 def test_odd_rows_are_not_always_taken_from_the_first_stratum():
     """Ties are broken at random, so that small clients do not all test the same label."""
     strata = [0, 0, 1, 1]

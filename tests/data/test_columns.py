@@ -123,6 +123,15 @@ def test_levels_of_one_row_each_give_nothing_away():
     assert giveaway(Texts(np.arange(100, dtype=np.int32), tuple(map(str, range(100)))), y) is None
 
 
+def test_a_level_whose_other_rows_have_one_label_each_predicts_neither():
+    """Of labels 1, 1, 0 at one level no row's is predicted by the other two: three errors."""
+    for levels, expected in ((3, "likely"), (4, None)):  # 9 and 12 errors, with 10 allowed
+        y = np.append(np.repeat([0.0, 1.0], 200), np.tile([1.0, 1.0, 0.0], levels))
+        codes = np.append(np.repeat([0, 1], 200), 2 + np.repeat(np.arange(levels), 3))
+        cells = Texts(codes.astype(np.int32), tuple(map(str, range(2 + levels))))
+        assert giveaway(cells, y) == expected
+
+
 @pytest.mark.parametrize(
     ("choices", "named"),
     [

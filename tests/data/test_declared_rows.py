@@ -124,6 +124,15 @@ def test_a_row_that_spans_others_is_rejected(more, sentence, tmp_path, declared)
         encoded(as_csv([more, *ROWS], tmp_path / "some.csv"), declared)
 
 
+def test_a_column_that_is_read_has_one_name_and_others_may_share_theirs(tmp_path, declared):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{HEADER},note,note\n07,-,true,61,1.5,0,a,b\n")
+    assert encoded(path, declared).n_rows == 1
+    path.write_text(f"{HEADER},age\n07,-,true,61,1.5,0,35\n")
+    with pytest.raises(DataError, match="'age' occurs twice"):
+        encoded(path, declared)
+
+
 def test_compressed_files_are_read_and_workbooks_are_not(tmp_path, declared):
     plain = as_csv(ROWS, tmp_path / "some.csv")
     packed = tmp_path / "some.csv.gz"

@@ -52,6 +52,15 @@ def test_split_is_stratified_by_label_and_group(frame, columns):
             assert abs(held_out - len(stratum) / 2) < 1
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_without_a_group_are_held_out_in_the_same_share_as_others(columns, seed):
+    races = pd.Series([None, "black", "white"] * 80, dtype=object)
+    table = pd.DataFrame({"site": "a", "y": np.repeat([0, 1], 120), "race": races, "x": range(240)})
+    held_out = federate(table, columns, seed=seed).held_out
+    n_tested = table[held_out].groupby(["y", "race"], dropna=False).size()
+    assert n_tested.tolist() == [12] * 6  # .3 of 40
+
+
 def test_schema_depends_on_training_rows_only(frame, columns):
     loud = frame.copy()
     held_out = federate(loud.assign(row=np.arange(300.0)), columns).test["a"]

@@ -1,11 +1,13 @@
 """Prices against finite differences of the re-solved optimum."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fcfl._types import Point, Request
 from fcfl.methods.sqp.sqp import SQP
-from fcfl.problem import budget_prices, evaluate_point
+from fcfl.problem import SHIFT, budget_prices, evaluate_point
 from fcfl.rules import Difference, Ratio
 from helpers import pose, simulated_clients, train, zeros_for
 
@@ -49,3 +51,13 @@ def test_prices_are_listed_with_the_most_expensive_budget_first():
     assert [price.value for price in prices] == sorted((p.value for p in prices), reverse=True)
     assert {price.client for price in prices} == set(problem.clients)
     assert np.isfinite([price.value for price in prices]).all()
+
+
+def test_a_limit_on_rate_shifts_is_no_budget_and_has_no_price():
+    problem, runtime = pose(simulated_clients(0), [Difference(DP, "race", 0.01)], l2=1e-2)
+    end, n = end_of(SQP(), problem, runtime)[1], len(problem.constraints)
+    limit = replace(problem.constraints.rows[0], client=None, rule=SHIFT, metric=SHIFT)
+    limits = replace(problem.constraints.take(np.arange(1)), rows=(limit,))
+    limited = replace(end, problem=replace(problem, constraints=problem.constraints.plus(limits)))
+    weights = np.arange(1.0, n + 2.0)
+    assert budget_prices(limited, weights) == budget_prices(end, weights[:n])

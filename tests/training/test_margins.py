@@ -349,6 +349,13 @@ def test_groups_of_few_rows_count_in_estimates_and_not_without():
     assert "c3" in {row.client for row in asked.own.rows}
 
 
+def test_a_rule_over_all_rows_asks_no_more_rows_of_single_clients_than_their_own():
+    """A group needs 30 rows at a budget of .1 and 100 at .01: clients have 40, together 80."""
+    rules = PARITY, replace(PARITY, budget=0.01, scope="global")
+    known = known_of(np.full((2, 2), 40.0), np.full((2, 2), 0.3), *rules, pooling="none")
+    assert {row.client for row in known.own.rows} == {"c0", "c1"}
+
+
 def test_a_client_that_differs_from_all_others_is_named_and_chance_names_few():
     assert known_of(*federation_of(12, rows=400, odd=5)).odd == ("c5",)
     named = [known_of(*federation_of(12, rows=400, seed=seed)).odd for seed in range(40)]

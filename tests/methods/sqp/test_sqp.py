@@ -1047,6 +1047,7 @@ def test_curvature_is_exact_for_few_parameters_only():
         {"curvature": "dense"},
         {"tolerance": -1.0},
         {"penalty": 0.0},
+        {"max_penalty": 0.0},
         {"slack": -1.0},
         {"lookahead": (1.0,)},
         {"protects": "none"},

@@ -10,7 +10,16 @@ from scipy.optimize import minimize
 from fcfl._types import Point, Report, Request
 from fcfl.methods.sqp import subproblem
 from fcfl.methods.sqp.curvature import Exact, no_memory
-from fcfl.methods.sqp.subproblem import Target, kkt_residual, merit_of_rows, solve_step
+from fcfl.methods.sqp.subproblem import (
+    Multipliers,
+    Target,
+    curvature_weights,
+    kkt_residual,
+    lagrangian_grad,
+    lagrangian_hessian,
+    merit_of_rows,
+    solve_step,
+)
 from fcfl.problem import Problem, build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
 from fcfl.runs.settings import SYNTHETIC
@@ -106,6 +115,26 @@ def test_linearised_rows_are_values_plus_gradients_times_the_direction(real, mak
     objectives, kept = target.gradients(at, np.arange(a.size), np.arange(b.size))
     np.testing.assert_allclose(after_a, a + objectives @ direction, atol=1e-12)
     np.testing.assert_allclose(after_b, b + kept @ direction, atol=1e-12)
+
+
+@targets
+def test_the_lagrangians_hessian_is_the_derivative_of_its_gradient(make_target):
+    problem, runtime = pose(simulated_clients(0), RULES, l2=0.3)
+    params = 0.4 * np.random.default_rng(4).standard_normal(5)
+    plain = evaluate(problem, runtime, params)
+    target, n_rows = make_target(plain), len(problem.constraints)
+    smooth = target.temperature is not None
+    weights = target.loss_weights(plain.losses) if smooth else np.array([0.5, 0.2, 0.3])
+    if target.caps.size:
+        weights = weights + np.array([0.4, 0.0, 1.1])
+    multipliers = Multipliers(weights, np.random.default_rng(5).random(n_rows))
+    point = Point(params, "curvature", curvature_weights(problem, multipliers))
+    at = evaluate_point(problem, params, runtime.evaluate(Request((point,))))
+
+    def gradient(theta):
+        return lagrangian_grad(multipliers, target, evaluate(problem, runtime, theta))
+
+    assert_derivative(lagrangian_hessian(multipliers, target, at), gradient, params)
 
 
 @pytest.mark.parametrize("temperature", [0.01, 0.1, 1.0, 100.0])
