@@ -89,7 +89,7 @@ def test_selecting_fewer_than_half_as_many_ends_with_exit_code_3(selected, code)
     if code:
         (line,) = leading_sentences(found)
         assert line.startswith("Exit code 3: ") and "30.0% without budgets" in line
-        assert "What would help" in line
+        assert "Ways to lower the cost" in line
 
 
 def test_a_collapse_is_not_warned_of_twice():

@@ -166,7 +166,11 @@ def test_a_run_without_held_out_rows_or_labels_still_has_a_page(tmp_path):
 def test_the_headline_of_a_sweep_is_the_trade_off(tmp_path):
     page = page_of(write_page(write(tmp_path, two_clients(), HISTORY, [*reversed(SWEEP)])))
     assert page.headings[0].startswith("From budget 0.1 to 0.01")
-    for words in ("keep 2 of 3 budgets", "Too small to judge by: north", "budget-0.05/report.html"):
+    for words in (
+        "keep 2 of 3 budgets",
+        "people to compare: north",
+        "budget-0.05/report.html",
+    ):
         assert words in page.text
 
 

@@ -238,7 +238,7 @@ def test_with_a_lone_rate_no_number_of_people_is_promised(tmp_path):
     )  # fmt: skip
     folder = audited(rows, tmp_path, metric="equalized_odds")
     page = text_of(write_page(folder).read_text(encoding="utf-8"))
-    assert "a: no two groups have enough people of those with a negative label" in page
+    assert "a: fewer than two groups have enough people with a negative label" in page
     assert "would be needed" not in page and "smallest group 200" in page
 
 

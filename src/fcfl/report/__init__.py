@@ -1,1 +1,1 @@
-"""Result files for people. Reads files only: anything shown can be shown again without training."""
+"""Reports for people, rendered from result files only, so they can be repeated without training."""

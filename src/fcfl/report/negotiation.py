@@ -1,4 +1,4 @@
-"""The page of a negotiation: its headline, its figures, and the data of its sliders."""
+"""The page of a negotiation: headline, figures, and the data of its sliders."""
 
 import base64
 import hashlib
@@ -48,7 +48,7 @@ def render_negotiation(found: Negotiation) -> str:
 
 
 def headline(negotiation: Negotiation) -> str:
-    """Return what could be agreed on, in a sentence."""
+    """Return the outcome of the negotiation, as a sentence."""
     if negotiation.agreed is None:
         return "No combination of budgets could be agreed on."
     values = sorted(set(negotiation.offers[negotiation.agreed].budgets.values()))
@@ -56,15 +56,15 @@ def headline(negotiation: Negotiation) -> str:
     election = negotiation.election(negotiation.decided_by)
     leave, rule = len(election.would_leave), RULE_NAMES[election.rule]
     if not leave:
-        return f"Budgets of {budgets} could be agreed on ({rule}): nobody would leave."
+        return f"Budgets of {budgets} could be agreed on ({rule}): no client would leave."
     return (
-        f"Nothing was found that everybody prefers to going alone: budgets of {budgets} win "
-        f"({rule}), and {leave} of {len(negotiation.clients)} would leave."
+        f"No combination is better for every client than its own model: budgets of {budgets} win "
+        f"({rule}), and {leave} of {len(negotiation.clients)} clients would leave."
     )
 
 
 def wins(negotiation: Negotiation, position: int) -> list[str]:
-    """Return the rules under which an offer wins."""
+    """Return the names of the voting rules that elect an offer."""
     return [
         RULE_NAMES[one.rule]
         for one in negotiation.elections
@@ -73,7 +73,7 @@ def wins(negotiation: Negotiation, position: int) -> list[str]:
 
 
 def frontier(negotiation: Negotiation) -> Plot | None:
-    """Return the lowest accuracy over the largest disparity, of every offer."""
+    """Return a plot of every offer: lowest accuracy against largest disparity of a client."""
 
     def place(offer: Offer) -> tuple[float, float]:
         views = offer.views.values()
@@ -85,9 +85,9 @@ def frontier(negotiation: Negotiation) -> Plot | None:
 
 
 def client_figure(negotiation: Negotiation, client: ClientId, index: int) -> Plot | None:
-    """Return one client's accuracy over its disparity, of every offer and alone.
+    """Return a plot of one client: accuracy against disparity, for every offer and alone.
 
-    None if no two of its groups can be compared: then it has nothing to trade.
+    Return None if no two groups of the client can be compared.
     """
     views = [offer.views[client] for offer in negotiation.offers]
     if not any(view.disparity for view in views):
@@ -95,16 +95,16 @@ def client_figure(negotiation: Negotiation, client: ClientId, index: int) -> Plo
     alone = negotiation.alone[client]
     dots = _dots(negotiation, [(view.disparity, view.accuracy) for view in views])
     dots.append(Dot("alone", alone.disparity, alone.accuracy, "exceeded"))
-    title = f"What {plain(client)} gets under every combination"
+    title = f"Accuracy and disparity of {plain(client)} under every combination"
     return scatter(f"client-{index}", title, dots, ("its disparity", "its accuracy"))
 
 
 def _dots(negotiation: Negotiation, places: Iterable[tuple[float, float]]) -> list[Dot]:
-    """Return a dot for each offer; winners are drawn last, so that nothing covers them."""
+    """Return a dot for each offer; winners come last so that they are drawn on top."""
     found = []
     for position, (x, y) in enumerate(places):
         is_voted, rules = position in negotiation.on_ballot, wins(negotiation, position)
-        short = ", ".join(name.split()[0] for name in rules)  # "Nash": labels must not collide
+        short = ", ".join(name.split()[0] for name in rules)  # "Nash": short labels do not overlap
         name = "all rules" if len(rules) == len(RULE_NAMES) else short or f"no. {position + 1}"
         verdict = "met" if is_voted else "unconstrained"
         found.append((is_voted, bool(rules), Dot(name, x, y, verdict, bool(rules))))
@@ -112,7 +112,7 @@ def _dots(negotiation: Negotiation, places: Iterable[tuple[float, float]]) -> li
 
 
 def slider_data(negotiation: Negotiation) -> dict[str, Any]:
-    """Return the data of the script: budgets as steps of the ladder, and figures as text."""
+    """Return the data of the script: budgets as indices, results as text."""
     return {
         "budgets": [f"{budget:g}" for budget in negotiation.budgets],
         "clients": list(negotiation.clients),

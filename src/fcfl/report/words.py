@@ -1,7 +1,7 @@
-"""The claims of a result, and sentences about them, for page, terminal and cards.
+"""Claims of a result, and sentences about them, for page, terminal and cards.
 
-A claim is one line for each client and rule on the judged rows, worst first. A budget is met,
-exceeded or undetermined; no stronger word is used.
+A claim is the disparity of one client by one rule on the judged rows. Sentences use no stronger
+words than the verdicts: a budget is met, exceeded or undetermined.
 """
 
 import math
@@ -16,14 +16,14 @@ from fcfl.results.many_runs import ENOUGH
 from fcfl.results.result import PartName
 
 VERDICTS = ("exceeded", "undetermined", "met", "not compared", "unconstrained", "not judged")
-MAX_LISTED = 12  # clients whose own rows exceed a budget
-MAX_NAMED = 3  # clients of the same privacy loss, or with the same next step
-MAX_STEPS = 3  # open claims with a step of their own
+MAX_LISTED = 12  # clients listed by name in a sentence
+MAX_NAMED = 3  # clients with the same privacy loss or next step, listed by name
+MAX_STEPS = 3  # undetermined claims with their own next step
 Ends: TypeAlias = tuple[float | None, float | None]
 AMONG = {
     "selection": "",
-    "true_positive": " of those with a positive label",
-    "false_positive": " of those with a negative label",
+    "true_positive": " with a positive label",
+    "false_positive": " with a negative label",
 }
 _PHASES = {
     "meet": "to meet",
@@ -45,10 +45,10 @@ _PHASES = {
 
 @dataclass(frozen=True)
 class Claim:
-    """One disparity on one client's rows.
+    """One disparity of one client on the judged rows.
 
-    ``trained`` is the same disparity on training rows. ``is_together`` marks all clients' rows
-    together, and ``client`` is then their name; ``run`` names the run where several are compared.
+    ``trained`` is the same disparity on training rows. If ``is_together``, the claim is about all
+    rows together, and ``client`` is their label. ``run`` names the run in a comparison of runs.
     """
 
     client: str
@@ -62,8 +62,8 @@ class Claim:
     def verdict(self) -> str:
         """The verdict to show.
 
-        Rows of one group alone are no evidence for or against anything: they are not compared. A
-        budget that is called unconstrained was not compared with rows: it is not judged.
+        An undetermined budget is "not compared" if fewer than two groups have enough rows. An
+        unconstrained disparity is "not judged" if it has a budget.
         """
         if self.entry.value is None and self.entry.verdict == "undetermined":
             return "not compared"
@@ -72,35 +72,35 @@ class Claim:
 
     @property
     def price(self) -> float | None:
-        """The price of the budget, None where it is not known."""
+        """The price of the budget, None if unknown."""
         return None if self.trained is None else self.trained.price
 
     @property
     def expected(self) -> Forecast | None:
-        """The forecast for new rows, where there is one."""
+        """The forecast for new rows, None if there is none."""
         return self.entry.expected or (self.trained.expected if self.trained else None)
 
     @property
     def groups(self) -> tuple[GroupCount, ...]:
-        """The groups that are compared."""
+        """The compared groups."""
         return tuple(group for group in self.entry.groups if group.is_compared and group.rows)
 
     @property
     def left_out(self) -> tuple[GroupCount, ...]:
-        """Groups with too few rows, which only a table of groups may show."""
+        """Groups with too few rows to compare; only tables of groups show them."""
         return tuple(group for group in self.entry.groups if not group.is_compared)
 
     @property
     def smallest(self) -> GroupCount | None:
-        """The group with the fewest rows of those that are compared."""
+        """The compared group with the fewest rows."""
         return min(self.groups, key=lambda group: group.rows, default=None)
 
     @property
     def lone_rates(self) -> tuple[str, ...]:
-        """Rates of the rule without two groups to compare, although others have them.
+        """Rates of the rule with fewer than two groups to compare, if other rates have two.
 
-        Such a rate could differ by anything, so no number of rows of the others shows the budget to
-        be met.
+        The disparity of such a rate is unknown, so more rows of other rates cannot verify the
+        budget.
         """
         compared = {group.rate for group in self.groups}
         every = dict.fromkeys(group.rate for group in (*self.groups, *self.left_out))
@@ -108,7 +108,7 @@ class Claim:
 
     @property
     def is_near(self) -> bool:
-        """Whether the rows could verify the budget, but the value is too near it."""
+        """Whether the rows suffice to verify the budget but the value is too near it."""
         reach, budget = self.entry.smallest_verifiable, self.entry.budget
         if self.verdict != "undetermined" or reach is None or budget is None:
             return False
@@ -116,7 +116,7 @@ class Claim:
 
     @property
     def excess(self) -> float:
-        """Distance that the interval reaches past the budget; the unmeasured come first."""
+        """Distance by which the interval exceeds the budget; 2 if the value is unknown."""
         entry = self.entry
         if entry.value is None:
             return 2.0
@@ -127,7 +127,7 @@ class Claim:
 
 
 def claims_of(result: Result, run: str = "") -> list[Claim]:
-    """Return all claims on the judged rows, clients first and all rows together last."""
+    """Return all claims on the judged rows: clients first, then all rows together."""
     part = result.judged_part
     return [
         Claim(
@@ -144,12 +144,12 @@ def claims_of(result: Result, run: str = "") -> list[Claim]:
 
 
 def worst_first(claims: Iterable[Claim]) -> list[Claim]:
-    """Sort claims: exceeded, undetermined, met, the others; each by how far they reach."""
+    """Sort claims by verdict (exceeded, undetermined, met, others), then by `Claim.excess`."""
     return sorted(claims, key=lambda claim: (VERDICTS.index(claim.verdict), -claim.excess))
 
 
 def by_rule(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
-    """Return the claims of each rule by its title, worst first."""
+    """Group claims by the title of their rule, worst first."""
     grouped: dict[str, list[Claim]] = {}
     for claim in worst_first(claims):
         grouped.setdefault(claim.entry.title, []).append(claim)
@@ -157,7 +157,7 @@ def by_rule(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
 
 
 def side_by_side(results: Mapping[str, Result]) -> dict[str, list[Claim]]:
-    """Return the claims of several runs by rule, those of one client together, the worst first."""
+    """Group the claims of several runs by rule, then by client, worst client first."""
     grouped = by_rule(c for name, result in results.items() for c in claims_of(result, name))
     for title, found in grouped.items():
         clients = list(dict.fromkeys(claim.client for claim in found))
@@ -166,7 +166,7 @@ def side_by_side(results: Mapping[str, Result]) -> dict[str, list[Claim]]:
 
 
 def paired(before: Result, after: Result) -> list[tuple[Claim, Claim]]:
-    """Return each measured difference with that of another run on the same rows."""
+    """Return pairs of claims of two runs on the same rows, for measured differences only."""
     known = {(claim.client, claim.entry.title): claim for claim in claims_of(before)}
     return [
         (known[claim.client, claim.entry.title], claim)
@@ -178,10 +178,9 @@ def paired(before: Result, after: Result) -> list[tuple[Claim, Claim]]:
 
 
 def first_claim(result: Result) -> Claim | None:
-    """Return the claim that matters most.
+    """Return the claim with the worst verdict.
 
-    Of several undetermined ones that is not the one with the fewest people: those with enough come
-    first.
+    Among claims with the same verdict, clients with enough people have priority.
     """
     claims = claims_of(result)
     judged = worst_first([claim for claim in claims if claim.entry.budget is not None] or claims)
@@ -194,7 +193,7 @@ def first_claim(result: Result) -> Claim | None:
 
 
 def worst_served_first(result: Result) -> list[tuple[str, ClientResult]]:
-    """Return all clients by training loss, then accuracy, and all rows together last."""
+    """Return clients by decreasing training loss, then accuracy; all rows together come last."""
     part, everybody = result.judged_part, list(result.everybody.items())
 
     def order(item: tuple[str, ClientResult]) -> tuple[float, float]:
@@ -206,15 +205,15 @@ def worst_served_first(result: Result) -> list[tuple[str, ClientResult]]:
 
 
 def claims_with_price(result: Result) -> list[Claim]:
-    """Return budgets that cost the worst client something, the most expensive first."""
+    """Return the claims with a positive price, most expensive first."""
     found = [claim for claim in claims_of(result) if (claim.price or 0.0) > 0.0]
     return sorted(found, key=lambda claim: -(claim.price or 0.0))
 
 
 def groups_of(part: Part) -> list[tuple[str, GroupCount]]:
-    """Return each group with its attribute once, though several rules have it.
+    """Return (attribute, group) pairs without the duplicates of several rules.
 
-    A group counts as compared if one of the rules compares it.
+    A group counts as compared if at least one rule compares it.
     """
     found: dict[tuple[str, str, str], GroupCount] = {}
     for entry in part.disparities:
@@ -226,7 +225,7 @@ def groups_of(part: Part) -> list[tuple[str, GroupCount]]:
 
 
 def count_verdicts(claims: Iterable[Claim]) -> dict[str, int]:
-    """Return how many claims have each verdict."""
+    """Return the number of claims with each verdict."""
     counts = dict.fromkeys(VERDICTS, 0)
     for claim in claims:
         counts[claim.verdict] += 1
@@ -234,12 +233,12 @@ def count_verdicts(claims: Iterable[Claim]) -> dict[str, int]:
 
 
 def rows_called(result: Result) -> str:
-    """Return what the judged rows are, in words."""
+    """Return the name of the judged rows."""
     return "audited rows" if result.method == "audit" else part_called(result.judged_part)
 
 
 def part_called(part: PartName) -> str:
-    """Return what the rows of a part are, in words."""
+    """Return the name of the rows of a part."""
     return "held-out rows" if part == "test" else "training rows"
 
 
@@ -247,7 +246,7 @@ def part_called(part: PartName) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number for a table, a dash for None; only 0 itself is shown as 0."""
+    """Format a number for a table, a dash for None; positive numbers are not shown as 0."""
     if value is None or not math.isfinite(value):
         return "–"
     shown = f"{value:.{digits}f}"
@@ -255,7 +254,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def share(count: int | None, rows: int) -> str:
-    """Return a share with three decimals; only nobody is 0 and only everybody is 1."""
+    """Format a share with three decimals; only exact values are shown as 0 or 1."""
     if count is None or not rows:
         return "–"
     shown = f"{count / rows:.3f}"
@@ -265,33 +264,33 @@ def share(count: int | None, rows: int) -> str:
 
 
 def interval(bounds: Ends | None, digits: int = 3) -> str:
-    """Return both ends, a dash where there is no interval."""
+    """Format both ends of an interval, or a dash for None."""
     if bounds is None or bounds[0] is None or bounds[1] is None:
         return "–"
     return f"{bounds[0]:.{digits}f} to {bounds[1]:.{digits}f}"
 
 
 def short_interval(bounds: Ends | None) -> str:
-    """Return both ends without the zero before the point, for a narrow column."""
+    """Format both ends of an interval for a narrow column, without leading zeros."""
     if bounds is None or bounds[0] is None or bounds[1] is None:
         return "–"
     return "–".join(f"{end:.3f}".replace("0.", ".", 1) for end in bounds if end is not None)
 
 
 def plain(name: str) -> str:
-    """Return a name without characters that would control a terminal or a line of text."""
+    """Escape the control characters in a name."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name)
 
 
 def listed(names: Sequence[str], most: int = MAX_LISTED) -> str:
-    """Return the first names of several, and how many more there are."""
+    """Return the first names in one string, with the number of the remaining names."""
     left = len(names) - most
     shown = plain(", ".join(names[:most]))
     return f"{shown} and {left} more" if left > 0 else shown
 
 
 def capitalised(sentence: str) -> str:
-    """Return a sentence that begins with a capital letter."""
+    """Return a sentence with a capital first letter."""
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -304,7 +303,7 @@ def _has(count: int) -> str:
 
 
 def rate_words(group: GroupCount) -> str:
-    """Return the share of a group that is selected, with its interval."""
+    """Return the selected share of a group with its interval."""
     return f"{share(group.selected, group.rows)} ({interval(group.interval)})"
 
 
@@ -312,7 +311,7 @@ def rate_words(group: GroupCount) -> str:
 
 
 def title_of(result: Result) -> str:
-    """Return the headline: reasons for exit code 3, a high price, or the verdicts on budgets."""
+    """Return the headline: reasons for exit code 3, or warnings and the verdicts on budgets."""
     found = findings_of(result)
     if found:
         reasons = "; ".join(plain(finding.headline) for finding in found)
@@ -322,7 +321,7 @@ def title_of(result: Result) -> str:
 
 
 def verdict_sentence(result: Result) -> str:
-    """Return how many budgets are shown to be met, exceeded or left open by the judged rows."""
+    """Return the number of budgets met, exceeded and undetermined, as a sentence."""
     claims = [claim for claim in claims_of(result) if claim.entry.budget is not None]
     if not claims:
         return "No budget was set: disparities are measured, not judged."
@@ -343,7 +342,7 @@ def verdict_sentence(result: Result) -> str:
 
 
 def finding_sentences(result: Result) -> list[str]:
-    """Return one sentence for each reason for exit code 3 and each warning, with all details."""
+    """Return a sentence for each reason for exit code 3 and each warning, without advice."""
     return [capitalised(plain(one.stated)) for one in (*findings_of(result), *warnings_of(result))]
 
 
@@ -388,7 +387,7 @@ def claim_sentence(claim: Claim) -> str:
 
 
 def served_sentence(result: Result) -> str:
-    """Return the client served worst, or why it is not known."""
+    """Return the worst-served client, or the reason why it is unknown."""
     worst = result.worst_client
     if worst.name is None:
         why = "without labels"
@@ -405,19 +404,21 @@ def served_sentence(result: Result) -> str:
 
 
 def threshold_sentence(result: Result) -> str:
-    """Return the score from which rows are selected; empty for an audit."""
+    """Describe the decision threshold; empty for an audit."""
     if result.threshold is None:
         return ""
     if result.thresholds is not None:
-        return f"People are selected by client and group, near a score of {result.threshold:g}."
-    return f"People are selected from a score of {result.threshold:g} on."
+        return (
+            f"Decision thresholds depend on client and group, near a score of {result.threshold:g}."
+        )
+    return f"People with a score of at least {result.threshold:g} are selected."
 
 
 # --- training rows, price, margins, cost ----------------------------------------------------------
 
 
 def trained_sentence(result: Result) -> str:
-    """Return how many budgets are met on the training rows; empty for an audit."""
+    """Return the number of budgets met on the training rows; empty for an audit."""
     if result.method == "audit":
         return ""
     given = [entry for _, entry in result.training_disparities() if entry.budget is not None]
@@ -439,7 +440,7 @@ def trained_sentence(result: Result) -> str:
 
 
 def steps_sentence(result: Result) -> str:
-    """Return accuracy and share selected on training rows in three steps, in one sentence."""
+    """Return training accuracy and selected share without budgets, with them, and with margins."""
     price = result.price
     if price is None:
         return ""
@@ -453,7 +454,7 @@ def steps_sentence(result: Result) -> str:
 
 
 def rows_needed(result: Result, client: str) -> str:
-    """Return how many times its rows a client needs for the confidence, empty if they suffice."""
+    """Return the rows a client needs, as a multiple of its rows; empty if they suffice."""
     short = {} if result.margins is None else result.margins.rows_short
     if client not in short:
         return ""
@@ -462,17 +463,17 @@ def rows_needed(result: Result, client: str) -> str:
 
 
 def kept_by(result: Result, client: str) -> str:
-    """Return whether a client's own rows or an estimate keep its budgets, empty if unknown."""
+    """Return whether budgets of a client apply to its own rows or an estimate, if known."""
     pooling = result.pooling
     if pooling is None or client not in pooling.weights:
         return ""
     is_own = client in pooling.own_rows_decide
-    found = "own rows" if is_own else f"estimate, own rows weigh {pooling.weights[client]:.2f}"
+    found = "own rows" if is_own else f"estimate, weight of own rows {pooling.weights[client]:.2f}"
     return f"{found}; differs from the others" if client in pooling.odd else found
 
 
 def minimised(result: Result) -> str:
-    """Return what training minimises, which prices are measured in."""
+    """Return the name of the training objective, the unit of prices."""
     if result.objective in (None, "max"):
         return "the worst client's training loss"
     what = "mean" if result.objective == "mean" else "soft maximum"
@@ -480,7 +481,7 @@ def minimised(result: Result) -> str:
 
 
 def prices_sentence(result: Result, most: int) -> str:
-    """Return the price of one hundredth of the most expensive budgets, in one sentence."""
+    """Return the effect of relaxing each of the most expensive budgets by 0.01, as a sentence."""
     claims = claims_with_price(result)[:most]
     if not claims:
         return ""
@@ -496,14 +497,14 @@ def prices_sentence(result: Result, most: int) -> str:
 
 
 def exchanges_called(result: Result) -> str:
-    """Return ``38 (2 to meet, 12 to train, …)``, empty without exchanges."""
+    """Return the number of exchanges by phase, such as ``38 (2 to meet, 12 to train, …)``."""
     cost = result.exchanges
     parts = ", ".join(f"{n:,} {_PHASES.get(name, name)}" for name, n in cost.by_phase.items())
     return f"{cost.total:,} ({parts})" if cost.total else ""
 
 
 def privacy_sentences(result: Result) -> Iterator[str]:
-    """Yield the privacy loss of each client, its definition, and what it does not cover."""
+    """Yield sentences on the privacy loss of each client, its definition and its limits."""
     if result.privacy is None:
         return
     losses: dict[tuple[float, float], list[str]] = {}
@@ -513,8 +514,8 @@ def privacy_sentences(result: Result) -> Iterator[str]:
         yield (
             f"Privacy: epsilon {epsilon:g} at delta {delta:g} for each of "
             f"{listed(names, MAX_NAMED)}. Neighbouring tables differ by one row that is added or "
-            f"removed ({result.privacy.neighbours}). All counts and rates here have noise, and "
-            "intervals are wider accordingly."
+            f"removed ({result.privacy.neighbours}). All counts and rates contain noise, and "
+            "intervals account for it."
         )
     yield f"Privacy does not cover {'; '.join(result.privacy.not_covered)}."
 
@@ -525,7 +526,7 @@ def privacy_sentences(result: Result) -> Iterator[str]:
 def people_sentence(claim: Claim) -> str:
     """Return ``At north, 90 of 100 White and 75 of 100 Black people are selected; …``.
 
-    Empty where no two groups are compared.
+    Return an empty string if fewer than two groups are compared.
     """
     found = extremes(claim)
     if found is None:
@@ -542,9 +543,9 @@ def people_sentence(claim: Claim) -> str:
 
 
 def extremes(claim: Claim) -> tuple[GroupCount, GroupCount] | None:
-    """Return the two compared groups that the claim's value is about, the most selected one first.
+    """Return the two groups whose rates define the value of the claim, higher rate first.
 
-    With several rates, such as those of equalized odds, the value is that of one of them.
+    If the rule has several rates, as equalized odds does, one of them defines the value.
     """
 
     def gap(pair: tuple[GroupCount, GroupCount]) -> float:
@@ -568,10 +569,11 @@ def _rate(group: GroupCount) -> float:
 
 
 def distinct_shares(first: GroupCount, second: GroupCount) -> tuple[str, str]:
-    """Return how many of each group are selected, precisely enough to distinguish the shares.
+    """Return the selected shares of two groups, precise enough to distinguish them.
 
-    Groups of up to 100 are counted. Of larger ones this is the number of 100; where it would be 0,
-    100 or the same for different shares, a decimal is added, and after two the groups are counted.
+    Shares of groups with up to 100 people are counts. Shares of larger groups are numbers of 100,
+    with up to two decimals if rounding would make different shares equal or give 0 or 100. If two
+    decimals do not suffice, they are counts too.
     """
     for digits in range(3):
         shares = _per_hundred(first, digits), _per_hundred(second, digits)
@@ -581,9 +583,9 @@ def distinct_shares(first: GroupCount, second: GroupCount) -> tuple[str, str]:
 
 
 def _per_hundred(group: GroupCount, digits: int) -> str:
-    """Return the number selected of a small group, or of each hundred.
+    """Return the selected number of a small group, or the number of 100 people.
 
-    Empty if rounding would turn some people into nobody, or not all of them into everybody.
+    Return an empty string if rounding would give 0 or 100 for another share.
     """
     if group.rows <= 100:
         return f"{group.selected:,} of {group.rows:,}"
@@ -593,7 +595,7 @@ def _per_hundred(group: GroupCount, digits: int) -> str:
 
 
 def _about_budget(claim: Claim, pair: tuple[GroupCount, GroupCount]) -> str:
-    """Return what the shares show about the budget."""
+    """Return a sentence that compares the shares with the budget."""
     entry, smallest = claim.entry, claim.smallest
     if entry.budget is None or claim.verdict not in ("met", "exceeded", "undetermined"):
         return ""
@@ -618,7 +620,7 @@ def _about_budget(claim: Claim, pair: tuple[GroupCount, GroupCount]) -> str:
 
 
 def next_steps(result: Result) -> list[str]:
-    """Return advice on exit code 3, on open budgets, and on exceeded ones."""
+    """Return advice on exit code 3, and on undetermined and exceeded budgets."""
     claims = [claim for claim in claims_of(result) if claim.entry.budget is not None]
     wrong = (*findings_of(result), *warnings_of(result))
     steps = [capitalised(plain(one.sentence)) for one in wrong]
@@ -630,63 +632,64 @@ def next_steps(result: Result) -> list[str]:
     elif exceeded and result.judged_part == "test":
         steps.append(
             f"{listed(exceeded, MAX_NAMED)}: exceeded on rows that training did not use. Train "
-            "with larger margins (--confidence), or agree on a larger budget with --budget."
+            "with larger margins (--confidence) or agree on a larger --budget."
         )
     has_global = any(claim.is_together for claim in claims)
     if len(result.clients) > 1 and not has_global and any(c.verdict != "met" for c in claims):
         steps.append(
-            "Single clients may be too small to judge or to constrain: --scope global compares "
-            "groups over all clients' rows together, --scope both does both."
+            "Single clients may have too few people for a verdict: --scope global compares groups "
+            "over all clients' rows together, and --scope both adds this to each client."
         )
     return steps
 
 
 def _about_undetermined(claims: Sequence[Claim]) -> Iterator[str]:
-    """Yield what would decide a few claims: those that need the fewest people come first."""
+    """Yield advice on the first undetermined claims, fewest people needed first."""
 
     def order(claim: Claim) -> float:
         needed = people_needed(claim)
         return needed if needed is not None else 0.0 if claim.is_near else math.inf
 
     for claim in sorted(claims, key=order)[:MAX_STEPS]:
-        yield f"{plain(claim.client)}: {_what_would_decide(claim)}"
+        yield f"{plain(claim.client)}: {_advice_on(claim)}"
     if len(claims) > MAX_STEPS:
         left = len(claims) - MAX_STEPS
         yield f"{left} more {'is' if left == 1 else 'are'} open; see the table of all verdicts."
 
 
-def _what_would_decide(claim: Claim) -> str:
+def _advice_on(claim: Claim) -> str:
     needed, smallest, entry = people_needed(claim), claim.smallest, claim.entry
     worst = number(entry.low if entry.is_ratio else entry.high, 3)
     if needed is not None and smallest is not None:
         power = 10 ** max(math.floor(math.log10(needed)) - 1, 0)  # two digits: it is an estimate
-        side = "up to" if entry.is_ratio else "from"
+        side = "above" if entry.is_ratio else "below"
         return (
             f"about {math.ceil(needed / power) * power:,} people in the smallest group would be "
             f"needed to show a budget of {entry.budget:g} to be met (now {smallest.rows:,}), if "
-            f"all groups grow alike; with these rows a budget {side} "
-            f"{number(entry.smallest_verifiable, 3)} could be."
+            f"all groups grow alike; these rows cannot verify a budget {side} "
+            f"{number(entry.smallest_verifiable, 3)}."
         )
     if claim.lone_rates:
         among = " and ".join(AMONG[rate].strip() for rate in claim.lone_rates)
-        return f"no two groups have enough people {among}; until then no budget can be verified."
+        return f"fewer than two groups have enough people {among}, so no budget can be verified."
     if claim.is_near:
         return (
-            f"{number(entry.value, 3)} is too near its budget of {entry.budget:g} to tell; one of "
-            f"{worst} would be shown to be met."
+            f"{number(entry.value, 3)} is too near its budget of {entry.budget:g} to tell; a "
+            f"budget of {worst} would be shown to be met."
         )
     return (
-        f"no number of people shows a budget of {entry.budget:g} to be met; with these rows one of "
-        f"{worst} would be."
+        f"no number of people can show a budget of {entry.budget:g} to be met; with these rows, a "
+        f"budget of {worst} would be shown to be met."
     )
 
 
 def people_needed(claim: Claim) -> float | None:
-    r"""Return the people in the smallest compared group from which the budget could be verified.
+    r"""Return the size of the smallest compared group from which the budget can be verified.
 
-    An interval narrows with the root of its rows, if all groups grow alike: :math:`n (s / b)^2`,
-    where :math:`s` is the smallest budget that :math:`n` rows could verify and :math:`b` the
-    budget. For a ratio both are distances from one. None if the rows suffice, or if no number does.
+    If all groups grow alike, the width of an interval is inversely proportional to the square root
+    of the rows: :math:`n (s / b)^2`, where :math:`b` is the budget and :math:`s` the smallest one
+    that :math:`n` rows can verify. For a ratio both are distances from one. Return None if the rows
+    suffice or if no number of rows does.
     """
     reach, budget, smallest = claim.entry.smallest_verifiable, claim.entry.budget, claim.smallest
     if reach is None or budget is None or smallest is None:

@@ -1,7 +1,7 @@
-"""Reasons for exit code 3 and warnings of the first line, each with advice.
+"""Reasons for exit code 3, and warnings, each with advice.
 
-A run ends with exit code 3 if its model is degenerate, if it selects fewer than half as many rows
-as without budgets, or if it exceeds training budgets or limits on rates.
+A run ends with exit code 3 if its model is degenerate, selects fewer than half as many rows as
+without budgets, or exceeds budgets or limits on rate shifts on training rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,11 @@ from fcfl.problem import FEASIBILITY_TOLERANCE, Row, name_of
 
 from .result import MarginSummary, PoolingSummary, Result
 
-ROUNDING = 1e-9  # disparities of counts are exact up to this
-MAX_LOST = 0.05  # accuracy on training rows that a run may lose without a warning
-MIN_SELECTED = 0.5  # share of those selected without budgets; below, a run ends with exit code 3
-MAX_ITEMS = 3  # that a finding lists; the table of training rows has all
-MIN_REGAINED = 0.005  # accuracy that margins must cost before leaving them out is advised
+ROUNDING = 1e-9  # rounding error of disparities computed from counts
+MAX_LOST = 0.05  # largest loss of training accuracy without a warning
+MIN_SELECTED = 0.5  # smallest ratio of selected rows to those selected without budgets
+MAX_ITEMS = 3  # items listed in a finding; the table of training rows lists all
+MIN_REGAINED = 0.005  # cost of margins, in accuracy, from which smaller margins are advised
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Finding:
     """A reason for exit code 3, or a warning.
 
     ``headline`` is a clause without a full stop, such as "1 of 5 budgets is exceeded". ``items``
-    are what it applies to, with numbers. ``advice`` states what to do.
+    are the clients or values concerned. ``advice`` is a sentence that names options.
     """
 
     headline: str
@@ -35,32 +35,32 @@ class Finding:
 
     @property
     def stated(self) -> str:
-        """The headline with what it applies to, as a sentence."""
+        """Headline and items, as a sentence."""
         return f"{': '.join(filter(None, [self.headline, '; '.join(self.items)]))}."
 
     @property
     def sentence(self) -> str:
-        """The finding and the advice."""
+        """Headline, items and advice."""
         return f"{self.stated} {self.advice}"
 
 
 def findings_of(result: Result) -> tuple[Finding, ...]:
-    """Return every reason for exit code 3, the most severe first; a run without any succeeded."""
+    """Return all reasons for exit code 3, most severe first; empty if the run succeeded."""
     return (*_on_degenerate(result), *_on_collapse(result), *_on_exceeded(result))
 
 
 def warnings_of(result: Result) -> tuple[Finding, ...]:
-    """Return warnings for the first line of a run, though its exit code is 0."""
+    """Return warnings about a run that ended with exit code 0."""
     price = result.price
     if price is None or price.lost <= MAX_LOST or has_collapsed(result):
         return ()
-    what = "budgets cost" if result.margins is None else "budgets and margins cost"
-    headline = f"{what} {100 * price.lost:.1f} points of accuracy on training rows"
+    cost = "budgets cost" if result.margins is None else "budgets and margins cost"
+    headline = f"{cost} {100 * price.lost:.1f} points of accuracy on training rows"
     return (Finding(headline, (), ways_out(result)),)
 
 
 def _on_degenerate(result: Result) -> Iterator[Finding]:
-    """Report a model that selects nearly nobody; cards list items, so small counts are none."""
+    """Report a degenerate model; counts are advice, not items, because cards print items."""
     found = result.degenerate
     if found is not None:
         yield Finding(found.headline, (), f"{found.counts} {found.way_out('--threshold ')}")
@@ -91,11 +91,11 @@ def _on_collapse(result: Result) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class ExceededBudget:
-    """A budget or a limit exceeded on training rows by a client, or by all rows (``client`` None).
+    """A budget or limit exceeded on training rows; ``client`` is None for all rows together.
 
     ``name`` is the client's name in tables. ``entry`` is the disparity of the budget, None for a
-    limit on rate shifts. With ``is_estimate`` the client's own rows keep the budget or cannot tell,
-    and its estimate over all clients exceeds it.
+    limit on rate shifts. If ``is_estimate``, the estimate over all clients exceeds the budget, but
+    the client's own rows do not show it.
     """
 
     client: ClientId | None
@@ -106,7 +106,7 @@ class ExceededBudget:
 
     @property
     def described(self) -> str:
-        """Client, excess, rule, value and budget."""
+        """Client, excess, rule, value and budget, as text."""
         entry, found = self.entry, f"{self.name} by {self.excess:.2g}"
         if entry is None or entry.budget is None:
             return found
@@ -115,7 +115,7 @@ class ExceededBudget:
 
 
 def exceeded_budgets(result: Result) -> tuple[ExceededBudget, ...]:
-    """Return the disparities behind `Result.exceeded`, the largest excess first."""
+    """Return the budgets and limits in `Result.exceeded`, largest excess first."""
     return tuple(sorted(_exceeded(result), key=lambda one: -one.excess))
 
 
@@ -141,10 +141,9 @@ def _exceeded(result: Result) -> Iterator[ExceededBudget]:
 
 
 def is_exceeded(entry: Disparity) -> bool:
-    """Return whether an entry of training rows exceeds its budget.
+    """Return whether a disparity on training rows exceeds its budget.
 
-    Counts are exact, so their tolerance is rounding. Smooth values are met to the tolerance of
-    training.
+    The tolerance is rounding error for counts, and the feasibility tolerance for smooth values.
     """
     value = entry.trained
     if value is None or entry.budget is None:
@@ -164,7 +163,7 @@ def _on_exceeded(result: Result) -> Iterator[Finding]:
         yield Finding(headline, _first(budgets), _advice(result, budgets))
     if limits:
         yield Finding(
-            "rates shift further from those without budgets than allowed",
+            "group rates shift by more than the limit from their values without budgets",
             _first(limits),
             "To keep the limit, allow a larger --max-rate-shift or a larger --budget.",
         )
@@ -177,7 +176,7 @@ def _first(found: Sequence[ExceededBudget]) -> tuple[str, ...]:
 
 
 def _advice(result: Result, found: Sequence[ExceededBudget]) -> str:
-    """Name the options that apply to this run."""
+    """Return a sentence with the options that apply to this run."""
     is_of_clients = all(one.client is not None for one in found)
     is_of_one = len({one.entry.attribute for one in found if one.entry is not None}) == 1
     options = ["allow a larger --budget"]
@@ -191,11 +190,11 @@ def _advice(result: Result, found: Sequence[ExceededBudget]) -> str:
     return f"To meet {these}, {', or '.join(options)}."
 
 
-# --- what lowers the price ------------------------------------------------------------------------
+# --- lowering the price ------------------------------------------------------------------------
 
 
 def ways_out(result: Result) -> str:
-    """Return a sentence with every way to lower the price: measured, estimated, or unquantified."""
+    """Return a sentence that lists ways to lower the cost of budgets, with effects if known."""
     price, margins = result.price, result.margins
     ways = ["looser budgets"]
     dear = max(result.prices, key=lambda one: one.value, default=None)
@@ -224,33 +223,33 @@ def ways_out(result: Result) -> str:
         ways.append("--scope global")
     if result.threshold is not None:
         ways.append(f"another --threshold than {result.threshold:g}")
-    return f"What would help: {'; or '.join(ways)}."
+    return f"Ways to lower the cost: {'; or '.join(ways)}."
 
 
 def times_as_many(times: float) -> str:
-    """Write a factor with two digits, or as a whole number."""
+    """Format a factor with two digits, or as a whole number from 10."""
     return f"{times:.2g}" if times < 10 else f"{times:,.0f}"
 
 
 def margin_notes(margins: MarginSummary, kind: str, *, pools: bool) -> list[str]:
-    """Return sentences on margins that were reduced, and on clients with too few rows for them.
+    """Return notes on reduced margins, and on clients with too few rows for the confidence.
 
-    ``kind`` names the rows that are counted, such as " with label 1". Where budgets are estimates
-    over clients (``pools``), no client alone needs more rows.
+    ``kind`` describes the counted rows, such as " with label 1". If ``pools``, budgets apply to
+    estimates over clients, and no single client needs more rows.
     """
-    notes, asked = [], f"{margins.confidence:g}"
+    notes, requested = [], f"{margins.confidence:g}"
     if margins.cut_to is not None:
-        reached = f"made for {margins.cut_to:g}" if margins.cut_to else "left out"
+        reached = f"reduced to {margins.cut_to:g}" if margins.cut_to else "left out"
         notes.append(
-            f"Margins for {asked} confidence were {reached}: with more, training does not converge "
-            "or loses more accuracy than --max-accuracy-loss allows."
+            f"Margins for {requested} confidence were {reached}: with larger ones, training does "
+            "not converge or loses more accuracy than --max-accuracy-loss allows."
         )
     rows_short = {} if pools else margins.rows_short
     never = [repr(name) for name, times in rows_short.items() if times is None]
     if never:
         notes.append(
-            f"No number of rows gives {asked} confidence at {first_of(never, 12)}: the budget "
-            "there leaves no margin. Allow a larger budget."
+            f"No number of rows gives {requested} confidence at {first_of(never, 12)}: the budget "
+            "leaves no margin. Allow a larger budget."
         )
     short = [
         f"{times_as_many(times)} times as many at {name!r}"
@@ -259,24 +258,24 @@ def margin_notes(margins: MarginSummary, kind: str, *, pools: bool) -> list[str]
     ]
     if short:
         notes.append(
-            f"Rows{kind} are too few for {asked} confidence: it would take about "
-            f"{first_of(short)}. A larger budget or `--scope global` needs fewer."
+            f"Too few rows{kind} for {requested} confidence, which requires about "
+            f"{first_of(short)}. A larger budget or `--scope global` requires fewer rows."
         )
     return notes
 
 
 def pooling_notes(pooling: PoolingSummary) -> list[str]:
-    """Return sentences on budgets that estimates keep, and on clients unlike the others."""
+    """Return notes on budgets that apply to estimates, and on outliers among clients."""
     n, n_over = len(pooling.weights), len(pooling.exceed_on_own_rows)
-    exceed = "exceeds" if n_over == 1 else "exceed"
-    over = f"; {n_over} of them {exceed} a budget on their own training rows" if n_over else ""
+    exceed = "exceeds a budget on its" if n_over == 1 else "exceed a budget on their"
+    over = f"; {n_over} of them {exceed} own training rows" if n_over else ""
     notes = [
-        f"Budgets of {n - len(pooling.own_rows_decide)} of {n} clients, whose rows are too few to "
-        f"tell, are kept by estimates over all clients{over} (--pooling none: by own rows)."
+        f"{n - len(pooling.own_rows_decide)} of {n} clients with too few rows to tell: budgets are "
+        f"applied to estimates over all clients{over} (--pooling none: to own rows)."
     ]
     if pooling.odd:
         notes.append(
-            f"More than chance separates {first_of(map(repr, pooling.odd), 12)} from the other "
-            "clients: estimates there may be too low."
+            f"Clients that differ from the others by more than chance: "
+            f"{first_of(map(repr, pooling.odd), 12)}. Their estimates may be too low."
         )
     return notes
