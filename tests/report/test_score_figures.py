@@ -75,7 +75,7 @@ def test_groups_with_few_people_of_a_label_have_no_curve(tmp_path):
     assert "a: area" in roc.about and "b: area" not in roc.about
     assert score_plots((b,), "0") == ()
     page = write_page(write(tmp_path, content)).read_text(encoding="utf-8")
-    assert "so no curve: b." in page
+    assert "people of one label: b." in page
 
 
 def test_a_run_and_an_audit_of_its_scores_count_the_same(tmp_path):

@@ -141,7 +141,7 @@ def check_page(page, rows, least=LEAST):
         smallest = min((n for n, _ in own.values()), default=None)
         assert line["Smallest group"] == ("–" if smallest is None else f"{smallest:,}")
         assert number(line["Rows"]) == len(clients[name])
-    for line in table_of(page, "Rows of each group"):
+    for line in table_of(page, "Number of rows of each group"):
         own = clients[line["Client"]]
         chosen = own[own["race"] == line["Group"]]["selected"]
         assert (number(line["Rows"]), number(line["Selected"])) == (len(chosen), chosen.sum())
@@ -149,7 +149,7 @@ def check_page(page, rows, least=LEAST):
         if line["Client"] in counts:
             is_compared = ("selection", line["Group"]) in counts[line["Client"]]
             assert line["Compared"] == ("yes" if is_compared else "no")
-    for line in table_of(page, "Worst served first"):
+    for line in table_of(page, "Worst-served client first"):
         own = clients[line["Client"]]
         assert line["Selected"] == f"{own['selected'].mean():.3f}"
         assert line["Positive label"] == f"{own['label'].mean():.3f}"
@@ -280,6 +280,6 @@ def test_every_number_of_a_run_is_of_the_groups_that_training_compared(rows, tmp
     for client, excess in sorted(exceeded.items(), key=lambda item: -item[1])[:3]:
         assert f"{client} by {excess:.2g} (race" in page
         assert f"{client} by {excess:.2g} (race" in " ".join(ran.stdout.split())
-    for line in table_of(page, "Worst served first"):
+    for line in table_of(page, "Worst-served client first"):
         own = test if line["Client"] == "all rows" else test[test["client"] == line["Client"]]
         assert line["Selected"] == f"{own['selected'].mean():.3f}"

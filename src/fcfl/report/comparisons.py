@@ -129,8 +129,8 @@ def too_small_sentence(comparison: Comparison) -> str:
         return ""
     return (
         f"{listed(names, MAX_CLIENTS)} {'has' if len(names) == 1 else 'have'} fewer than {ENOUGH} "
-        "people in a compared group, or fewer than two groups to compare. They are excluded from "
-        "lowest, median, largest and kept; the table of clients lists them."
+        "people in a compared group, or fewer than two groups to compare. Excluded from lowest, "
+        "median, largest and kept; see the table of clients."
     )
 
 

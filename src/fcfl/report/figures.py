@@ -1,7 +1,7 @@
-"""The content of figures: scales, strips and plots, which ``templates/figures.html`` draws as SVG.
+"""Scales, dots and lines of figures, which ``templates/figures.html`` draws as SVG.
 
-Positions along the page are per cent and heights are pixels, so a figure fills any width and its
-text keeps its size.
+Horizontal positions are in per cent and heights in pixels, so that a figure fills any width without
+scaling its text.
 """
 
 import math
@@ -25,11 +25,11 @@ MARKS = {
     "not compared": "M-6,0H6",  # a dash
 }
 MAX_NAMES = 6  # dots with a name
-MAX_POINTS = 700  # of a line; more would not be seen
-MAX_GROUPS = 6  # lines in a picture; the table has all
-MIN_IN_BIN = 10  # people, below which a share is not drawn
-LEFT, RIGHT, TOP, BELOW = 11.0, 97.0, 34.0, 46.0  # of a plot: per cent, and pixels for the axes
-_NAME_WIDTH = 20.0  # per cent of a figure that a name may take
+MAX_POINTS = 700  # points of a line; more would not be visible
+MAX_GROUPS = 6  # lines in a figure; the table shows all groups
+MIN_IN_BIN = 10  # people in a bin for its share to be drawn
+LEFT, RIGHT, TOP, BELOW = 11.0, 97.0, 34.0, 46.0  # margins of a plot: per cent, then pixels
+_NAME_WIDTH = 20.0  # largest width of a name, in per cent
 _JUDGED = ("difference over all rows", "lowest accuracy of a client with enough people")
 
 Point: TypeAlias = tuple[float, float]
@@ -40,7 +40,7 @@ Point: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A linear map from ``[low, high]`` to ``[start, end]``, of per cent or pixels."""
+    """A linear map from ``[low, high]`` to positions ``[start, end]`` in per cent or pixels."""
 
     low: float
     high: float
@@ -48,12 +48,12 @@ class Scale:
     end: float = 98.0
 
     def at(self, value: float) -> float:
-        """Return the place of a value, clipped to the ends."""
+        """Return the position of a value, clipped to the ends."""
         share = (value - self.low) / (self.high - self.low)
         return round(self.start + min(max(share, 0.0), 1.0) * (self.end - self.start), 3)
 
     def ticks(self, count: int = 5) -> list[float]:
-        """Return round values within the scale."""
+        """Return about ``count`` round values within the scale."""
         step = nice_step((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
@@ -63,21 +63,21 @@ class Scale:
 WHOLE = Scale(0.0, 1.0)
 
 
-def nice_step(least: float) -> float:
-    """Return the smallest of 1, 2, 5 times a power of ten that is at least ``least``."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= least * (1 - 1e-9))
+def nice_step(smallest: float) -> float:
+    """Return the smallest step of at least ``smallest`` that is 1, 2 or 5 times a power of 10."""
+    power = 10.0 ** math.floor(math.log10(smallest))
+    return next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= smallest * (1 - 1e-9))
 
 
 def nice_range(values: Sequence[float], *, margin: float = 0.06) -> tuple[float, float]:
-    """Return bounds around values, wider than 0."""
+    """Return bounds around all values with a margin, so that their distance is positive."""
     low, high = min(values), max(values)
     spread = max((high - low) * margin, abs(high) * 1e-3, 1e-6)
     return low - spread, high + spread
 
 
 def claim_scale(claims: Sequence[Claim]) -> Scale:
-    """Return one scale for all strips of a rule: from 0 for a difference, up to 1 for a ratio."""
+    """Return the common scale of a rule's strips: from 0 for differences, up to 1 for ratios."""
     entries = [claim.entry for claim in claims]
     ends = [x for e in entries for x in (e.value, e.low, e.high, e.budget) if x is not None]
     if entries and entries[0].is_ratio:
@@ -94,9 +94,9 @@ def claim_scale(claims: Sequence[Claim]) -> Scale:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A point of a scatter plot, and whether its name is shown.
+    """A point of a scatter plot; ``is_named`` shows its name.
 
-    ``low`` and ``high`` are the interval of ``x``, drawn as a bar.
+    ``low`` and ``high`` are the ends of the interval of ``x``, drawn as a bar.
     """
 
     name: str
@@ -112,9 +112,9 @@ class Dot:
 class Plot:
     """A figure with two axes.
 
-    ``lines`` are points with a class of the style sheet; ``legend`` names those of ``dash-0`` to
-    ``dash-5``. ``verticals`` are lines at a value of ``x``, with a class and a name. With
-    ``is_whole`` only whole numbers are labelled on the axis of ``x``.
+    ``lines`` are pairs of a CSS class and points; ``legend`` names the lines of class ``dash-0`` to
+    ``dash-5``. ``verticals`` are vertical lines: value of ``x``, CSS class and name. If
+    ``is_whole``, only whole numbers are labelled on the axis of ``x``.
     """
 
     ident: str
@@ -132,26 +132,26 @@ class Plot:
 
     @property
     def names(self) -> Iterator[tuple[str, float, float, bool]]:
-        """Names beside their dots, moved down where two would touch, and off the budget's line.
+        """Names beside their dots, as (name, x, y, starts at x).
 
-        Each has its place across and down, and whether it begins there.
+        Names that would overlap are moved down, and names near the line of the budget to one side.
         """
         budget = next(
             (self.x.at(value) for value, kind, _ in self.verticals if kind == "budget"), None
         )
         last = -1e9
         for dot in sorted((d for d in self.dots if d.is_named), key=lambda d: self.y.at(d.y)):
-            above = 0 if dot.low is None else 12  # off the bar of its interval
+            above = 0 if dot.low is None else 12  # above the bar of the interval
             last = max(self.y.at(dot.y) + 4 - above, last + 16)
             place = self.x.at(dot.x)
             begins = place < 55
-            if budget is not None and abs(place - budget) < _NAME_WIDTH:  # the side without a line
+            if budget is not None and abs(place - budget) < _NAME_WIDTH:  # away from the line
                 begins = place >= budget or place < LEFT + _NAME_WIDTH / 2
             yield shortened(dot.name), place, last, begins
 
 
 def shortened(name: str, most: int = 18) -> str:
-    """Shorten a name for a figure; tables have the whole."""
+    """Shorten a name for a figure; tables show the full name."""
     name = plain(name)
     return name if len(name) <= most else name[: most - 1] + "…"
 
@@ -165,7 +165,7 @@ def scatter(
     budget: float | None = None,
     is_path: bool = False,
 ) -> Plot | None:
-    """Return dots with the names of a few; with ``is_path`` a line from each to the next."""
+    """Return a scatter plot, None without dots; if ``is_path``, a line connects the dots."""
     if not dots:
         return None
     ends = [end for dot in dots for end in (dot.low, dot.high) if end is not None]
@@ -188,7 +188,7 @@ def scatter(
 
 
 def client_scatter(result: Result, claims: Sequence[Claim], ident: str) -> Plot | None:
-    """Return each client's accuracy against its disparity by one rule."""
+    """Return a plot of each client's accuracy against its disparity by one rule."""
     part = result.judged_part
     accuracy = {name: client.part(part).accuracy for name, client in result.clients.items()}
     placed = [
@@ -216,14 +216,14 @@ def _judged_dots(found: Sequence[tuple[str, Judged, str]]) -> list[Dot]:
 
 
 def sweep_figure(points: Sequence[SweepPoint]) -> Plot | None:
-    """Return the lowest accuracy against the difference over all rows, by budget."""
+    """Return a plot of lowest accuracy against difference over all rows, by budget."""
     dots = _judged_dots([(budget_label(one), one.judged, "unconstrained") for one in points])
     title = "Trade-off between difference and accuracy, by budget"
     return scatter("sweep", title, dots, _JUDGED, is_path=True)
 
 
 def runs_figure(results: Mapping[str, Result]) -> Plot | None:
-    """Return each run, marked by its worst verdict."""
+    """Return a plot of runs, each marked by its worst verdict."""
     found = []
     for name, result in results.items():
         counts = count_verdicts(c for c in claims_of(result) if c.entry.budget is not None)
@@ -233,7 +233,7 @@ def runs_figure(results: Mapping[str, Result]) -> Plot | None:
 
 
 def methods_figure(comparison: Comparison) -> Plot | None:
-    """Return each method by its difference over all rows, with the interval."""
+    """Return a plot of methods, with intervals of the difference over all rows."""
     dots = []
     for summary in comparison.methods:
         x, y = summary.all_rows.mean, summary.lowest_accuracy.mean
@@ -251,7 +251,7 @@ def methods_figure(comparison: Comparison) -> Plot | None:
 def path_figure(
     rounds: Sequence[RoundInfo], key: Literal["worst_loss", "largest_violation"]
 ) -> Plot | None:
-    """Return the worst client's loss or the largest violation by round, with the stages."""
+    """Return a plot of the worst client's loss or largest violation by round, with stages."""
     points = [(float(info.round), float(getattr(info, key))) for info in rounds]
     points = [(number, value) for number, value in points if math.isfinite(value)]
     if not points:
@@ -260,7 +260,7 @@ def path_figure(
     title = "largest violation" if is_violation else "worst client's training loss"
     first, last = points[0], points[-1]
     height, places = 200.0, thinned(points)
-    if len(places) == 1:  # a dash, as a line needs two ends
+    if len(places) == 1:  # a single point is drawn as a dash
         places = [(first[0] - 0.1, first[1]), (first[0] + 0.1, first[1])]
     x = Scale(first[0] - 0.5, last[0] + 0.5, LEFT, RIGHT)
     y = Scale(*nice_range([v for _, v in points] + [0.0] * is_violation), height - BELOW, TOP)
@@ -268,7 +268,7 @@ def path_figure(
     verticals = []
     for stage, numbers in stages if len(stages) > 1 else ():
         start, end = min(numbers) - 0.5, max(numbers) + 0.5
-        is_wide = x.at(end) - x.at(start) > 20  # there is space for a name
+        is_wide = x.at(end) - x.at(start) > 20  # enough space for a name
         verticals.append((start, "stage", f"stage {stage}" if is_wide else ""))
     return Plot(
         f"path-{key.split('_')[1]}",
@@ -278,7 +278,7 @@ def path_figure(
         x,
         y,
         height,
-        # budgets are met at or below the line at 0
+        # budgets are met at or below 0
         lines=[("zero", [(x.low, 0.0), (x.high, 0.0)])] * is_violation + [("line", places)],
         verticals=verticals,
         is_whole=True,
@@ -286,7 +286,7 @@ def path_figure(
 
 
 def thinned(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
-    """Return the lowest and the highest point of every stretch of rounds, and the last of all."""
+    """Reduce points to the lowest and highest of each stretch of rounds, and the last point."""
     if len(points) <= most:
         return list(points)
     size = -(-2 * len(points) // most)
@@ -302,9 +302,10 @@ def thinned(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
 
 
 class ScoreLine(NamedTuple):
-    """People of one group with each label, area under the curve, mean score, share positive.
+    """Summary of the scores of one group; ``negatives`` and ``positives`` count people by label.
 
-    ``auc`` is None if a label has too few people, ``mean_score`` and ``share`` if the group has.
+    ``auc`` is the area under the ROC curve, None if a label has too few people. ``mean_score`` and
+    the positive ``share`` are None if the group has too few people.
     """
 
     group: str
@@ -316,7 +317,7 @@ class ScoreLine(NamedTuple):
 
 
 def score_line(one: GroupScores) -> ScoreLine:
-    """Return the numbers of one group."""
+    """Return the summary of one group's scores."""
     negatives, positives = sum(one.negatives), sum(one.positives)
     n_rows, n_bins = negatives + positives, len(one.negatives)
     bins = enumerate(zip(one.negatives, one.positives, strict=True))
@@ -332,7 +333,7 @@ def score_line(one: GroupScores) -> ScoreLine:
 
 
 def roc_curve(one: GroupScores) -> list[Point]:
-    """Return false and true positive rate as the threshold falls from 1 to 0, bin by bin."""
+    """Return (false-positive rate, true-positive rate) at the bin edges from 1 down to 0."""
     negatives, positives = max(sum(one.negatives), 1), max(sum(one.positives), 1)
     false = accumulate(reversed(one.negatives), initial=0)
     true = accumulate(reversed(one.positives), initial=0)
@@ -340,12 +341,12 @@ def roc_curve(one: GroupScores) -> list[Point]:
 
 
 def area(curve: Sequence[Point]) -> float:
-    """Return the area under the curve: scores in one bin count as equal."""
+    """Return the area under a ROC curve; scores in the same bin count as ties."""
     return sum((x2 - x1) * (y1 + y2) / 2 for (x1, y1), (x2, y2) in pairwise(curve))
 
 
 def calibration_points(one: GroupScores) -> list[Point]:
-    """Return the middle of each bin with enough people, and their share of positive labels."""
+    """Return (midpoint, share of positive labels) of each bin with enough people."""
     size, counts = len(one.negatives), zip(one.negatives, one.positives, strict=True)
     return [
         ((i + 0.5) / size, p / (n + p)) for i, (n, p) in enumerate(counts) if n + p >= MIN_IN_BIN
@@ -353,7 +354,7 @@ def calibration_points(one: GroupScores) -> list[Point]:
 
 
 def score_plots(groups: Sequence[GroupScores], ident: str) -> tuple[Plot, ...]:
-    """Return ROC curves and calibration of the largest groups with enough people of each label."""
+    """Return a ROC plot and a calibration plot of the largest groups with enough people."""
     enough = [one for one in groups if min(sum(one.negatives), sum(one.positives)) >= ENOUGH]
     drawn = sorted(enough, key=lambda one: -sum(one.negatives) - sum(one.positives))[:MAX_GROUPS]
     if not drawn:
@@ -362,7 +363,7 @@ def score_plots(groups: Sequence[GroupScores], ident: str) -> tuple[Plot, ...]:
     roc, shares = [roc_curve(one) for one in drawn], [calibration_points(one) for one in drawn]
     areas = [f"area {area(curve):.3f}" for curve in roc]
     bins = [f"{len(points)} bins drawn" for points in shares]
-    scores = ("selected, of those with the negative label", "selected, of the positive")
+    scores = ("selected share, negative label", "selected share, positive label")
     labels = ("score", "share with the positive label")
     height = 320.0
     return tuple(

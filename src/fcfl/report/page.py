@@ -16,18 +16,18 @@ from fcfl.results.many_runs import ENOUGH, judge
 from . import comparisons, figures, words
 
 PAGE = "report.html"
-MAX_SHOWN = 40  # clients in a picture; tables have all
-MAX_CHANGES = 20  # lines of before and after
-MAX_RATES = 8  # clients with a picture of their groups
+MAX_SHOWN = 40  # clients in a figure; tables show all
+MAX_CHANGES = 20  # lines in the section on changes
+MAX_RATES = 8  # clients with a figure of their groups
 
 
 def write_page(folder: Path, out: Path | None = None) -> Path:
-    """Write a run's page from its files beside them, or to ``out``."""
+    """Write the page of a run folder into the folder, or to ``out``."""
     return write(_page_at(out or folder), render_run(read_run(folder)))
 
 
 def write_comparison_page(folder: Path, out: Path | None = None) -> Path:
-    """Write the page of a comparison of methods again from its folder."""
+    """Write the page of a comparison of methods from its folder."""
     comparison = read_comparison(folder / COMPARISON)
     places = [folder / run.folder for run in comparison.runs if run.part is not None]
     return write_comparison(places, out or folder, comparison)
@@ -36,9 +36,9 @@ def write_comparison_page(folder: Path, out: Path | None = None) -> Path:
 def write_comparison(
     folders: Sequence[Path], out: Path, comparison: Comparison | None = None
 ) -> Path:
-    """Write several runs side by side; ``out`` is a file ending in .html, or a folder.
+    """Write a page that compares several runs; ``out`` is an HTML file or a folder.
 
-    ``comparison`` has the results of a comparison of methods over all seeds.
+    ``comparison`` holds the results of a comparison of methods over all seeds.
     """
     results = read_results(folders)
     page = render("comparison.html", results=results, comparison=comparison)
@@ -46,7 +46,7 @@ def write_comparison(
 
 
 def render_run(run: RunFolder) -> str:
-    """Return the page of one folder."""
+    """Return the page of one run folder."""
     if run.sweep:
         return render("sweep.html", points=run.sweep, result=run.result)
     if run.result is None:
@@ -86,19 +86,19 @@ def environment() -> Environment:
 
 
 def general(value: float | None, digits: int = 6) -> str:
-    """Return a number with a few significant digits, a dash for None."""
+    """Format a number with ``digits`` significant digits, a dash for None."""
     return "–" if value is None else f"{value:.{digits}g}"
 
 
 def short(value: object) -> str:
-    """Return a value of the table of facts, empty for None."""
+    """Format a value of the table of facts, empty for None."""
     if value is None:
         return ""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def setting(value: Any) -> str:
-    """Return a setting's value in the words of the command line."""
+    """Format the value of a setting as on the command line."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={item}" for key, item in value.items())
     if isinstance(value, (list, tuple)):

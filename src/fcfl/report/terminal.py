@@ -1,4 +1,4 @@
-"""Results on the screen: tables that fit its width, and sentences that sum them up."""
+"""Results on the terminal: tables that fit its width, and summary sentences."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ if TYPE_CHECKING:  # a report reads results; of a data set it only shows a descr
 MAX_CLIENTS = 40  # rows shown; the rest is in result.json
 MAX_PRICES = 2
 _COUNTED = {"met": "met", "ex-\nceeded": "exceeded", "undeter-\nmined": "undetermined"}
-MIN_NAME = 12  # cells that a name keeps while there is another column to leave out
-MIN_SHORT_NAME = 5  # cells that a name keeps in any case
-EXTRA = 9  # rank of a column that is shown only where there is space for everything
+MIN_NAME = 12  # smallest width of a name while other columns can be omitted
+MIN_SHORT_NAME = 5  # smallest width of a name in any case
+EXTRA = 9  # rank of columns that are shown only if all columns fit
 STYLES = {"met": "green", "exceeded": "bold red", "undetermined": "yellow"}
 
 
@@ -54,11 +54,11 @@ STYLES = {"met": "green", "exceeded": "bold red", "undetermined": "yellow"}
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, whose lines are as short as its cells, and a cell for each line of the table.
+    """Heading and cells of one column of a table.
 
-    Of two columns the one with the larger ``rank`` is left out first; rank 0 is never left out. A
-    column of another rank is not shown either if nothing in it is known. Numbers stand to the
-    right. ``is_name`` marks a column whose cells may be shortened.
+    Columns with the largest ``rank`` are omitted first; rank 0 is never omitted. Columns of other
+    ranks are also omitted if all their cells are unknown. ``is_name`` allows cells to be shortened.
+    Numbers are aligned to the right.
     """
 
     heading: str
@@ -69,7 +69,7 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Cells that the column takes, shortened names aside."""
+        """Width of the column in terminal cells, without shortening names."""
         cells = [self.heading, *map(str, self.cells)]
         return max(cell_len(line) for cell in cells for line in cell.split("\n"))
 
@@ -77,15 +77,15 @@ class Column:
 def fitted_table(title: str, columns: Sequence[Column], width: int, last: int = 0) -> Table:
     """Return a table of at most ``width`` cells.
 
-    Numbers and verdicts are always whole. Where names do not fit beside them, the space between
-    columns is one cell instead of two; then columns of high rank are left out until a name has
-    `MIN_NAME` cells; then names are shortened. The ``last`` lines stand apart.
+    Numbers and verdicts are never shortened. If the table is too wide, reduce the space between
+    columns from two cells to one, then shorten names to at least `MIN_NAME` cells, then omit
+    columns of high rank, then shorten names further. A line separates the ``last`` rows.
     """
     shown, gap = _chosen(columns, width)
     names = sorted(column.width for column in shown if column.is_name)
     left = width - sum(c.width for c in shown if not c.is_name) - gap * (len(shown) - 1)
     most = MIN_SHORT_NAME
-    for position, size in enumerate(names):  # what short names leave is for the longer ones
+    for position, size in enumerate(names):  # longer names use the space that short names leave
         most = max(left // (len(names) - position), MIN_SHORT_NAME)
         left -= min(size, most)
     table = Table(
@@ -118,7 +118,7 @@ def fitted_table(title: str, columns: Sequence[Column], width: int, last: int = 
 
 
 def _chosen(columns: Sequence[Column], width: int) -> tuple[list[Column], int]:
-    """Return the columns that are shown, and the space between them."""
+    """Return the columns to show, and the space between them."""
     shown = [column for column in columns if not column.rank or {*column.cells} != {"–"}]
     if sum(column.width for column in shown) + 2 * (len(shown) - 1) > width:
         shown = [column for column in shown if column.rank < EXTRA]
@@ -138,10 +138,11 @@ def _least_width(column: Column, least: int | None) -> int:
 
 
 def short_names(names: Sequence[str], width: int) -> list[str]:
-    """Shorten names to ``width`` cells by ellipses, different names differently.
+    """Shorten names to ``width`` cells with ellipses, keeping different names different.
 
-    An ellipsis stands where it keeps all names apart, first in the middle; else only a middle part
-    is kept. Where neither does, names are numbered.
+    1. Replace a part by an ellipsis, in the middle if possible.
+    2. If names would coincide, keep only a middle part between two ellipses.
+    3. If they still coincide, number them.
     """
     names = [plain(name) for name in names]
     places = sorted(range(width), key=lambda place: abs(place - width // 2))
@@ -162,22 +163,22 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
 
 
 def _shortened(name: str, width: int, head: int) -> str:
-    """Keep ``head`` cells of the beginning and as many of the end as there is space for."""
+    """Keep ``head`` cells of the beginning, and fill the remaining width from the end."""
     if cell_len(name) <= width:
         return name
     end = _first(name[::-1], width - head - 1)[::-1]
-    while end and combining(end[0]):  # a mark whose letter is cut off
+    while end and combining(end[0]):  # a combining mark without its letter
         end = end[1:]
     return f"{_first(name, head)}…{end}"
 
 
 def _middle(name: str, width: int, start: int) -> str:
-    """Keep what follows ``start``, between two ellipses."""
+    """Keep the part from index ``start`` on, between two ellipses."""
     return name if cell_len(name) <= width else f"…{_first(name[start:], width - 2)}…"
 
 
 def _first(name: str, size: int) -> str:
-    """Return as much of the beginning as fits; no wide character is cut in two."""
+    """Return the longest beginning that fits, without splitting wide characters."""
     return chop_cells(name[: 4 * size], size)[0] if size > 0 and name else ""
 
 
@@ -185,7 +186,7 @@ def _first(name: str, size: int) -> str:
 
 
 def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
-    """Yield one table of at most ``width`` cells for each rule, the worst-served client first."""
+    """Yield a table of at most ``width`` cells for each rule, worst-served client first."""
     part, n_clients, ranked = result.judged_part, len(result.clients), worst_served_first(result)
     clients = ranked[: min(n_clients, MAX_CLIENTS)]
     lines = [*clients, *ranked[n_clients:]]
@@ -209,7 +210,7 @@ def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
 def _columns(
     lines: Sequence[tuple[str, ClientResult]], rule: Disparity, result: Result
 ) -> Iterator[Column]:
-    """Yield what is known of each client; an audit has no training."""
+    """Yield the columns of a result; audits have no columns about training."""
     part, is_audit = result.judged_part, result.method == "audit"
     judged = [client.part(part) for _, client in lines]
     entries = [_entry(one, rule) for one in judged]
@@ -243,7 +244,7 @@ def _verdict(entry: Disparity) -> Text:
 
 
 def _entry(part: Part, rule: Disparity) -> Disparity:
-    """Return the part's disparity by a rule, one without values if there is none."""
+    """Return the disparity of a part by a rule, with empty values if there is none."""
     unknown = Disparity(rule.metric, rule.attribute, rule.rule, None)
     return next((entry for entry in part.disparities if entry.title == rule.title), unknown)
 
@@ -262,7 +263,7 @@ def print_result(console: Console, result: Result) -> None:
 
 
 def leading_sentences(result: Result) -> list[str]:
-    """Return the reasons for exit code 3, and the cost of budgets where it is high."""
+    """Return the reasons for exit code 3, and warnings."""
     return [
         *(f"Exit code 3: {plain(one.sentence)}" for one in findings_of(result)),
         *(f"Warning: {plain(one.sentence)}" for one in warnings_of(result)),
@@ -270,7 +271,7 @@ def leading_sentences(result: Result) -> list[str]:
 
 
 def summary_sentences(result: Result) -> list[str]:
-    """Return the sentences of the page's first screen, the cost, and how the run ended."""
+    """Return sentences on verdicts, prices, the end of the run, exchanges and privacy."""
     served, first = served_sentence(result), first_claim(result)
     is_met = not exceeded_budgets(result)
     sentences = [f"{served} {trained_sentence(result)}".strip() if is_met else served]
@@ -291,7 +292,7 @@ def summary_sentences(result: Result) -> list[str]:
 
 
 def runs_table(results: Mapping[str, Result], width: int = 80) -> Table:
-    """Return several runs in one line each."""
+    """Return a table of several runs, one line for each."""
     runs = [(result.worst_client, judge(result)) for result in results.values()]
     counts = [
         count_verdicts(claim for claim in claims_of(result) if claim.entry.budget is not None)
@@ -313,7 +314,7 @@ def runs_table(results: Mapping[str, Result], width: int = 80) -> Table:
 
 
 def comparison_table(results: Mapping[str, Result], width: int = 80) -> Table:
-    """Return several runs on the same rows side by side: accuracy and disparity on test rows."""
+    """Return a table of several runs on the same rows: accuracy and disparity on test rows."""
     first = next(iter(results.values()))
     clients = worst_served_first(first)[: len(first.clients)]
     tests = {
@@ -341,7 +342,7 @@ def comparison_table(results: Mapping[str, Result], width: int = 80) -> Table:
 
 
 def federation_table(name: str, clients: Sequence["ClientDescription"], width: int = 80) -> Table:
-    """Return rows and label rate of each client of a data set, and of each of its groups."""
+    """Return a table of rows and label rates by client and group of a data set."""
     lines = [
         (client if position == 0 else None, group)
         for client in clients[:MAX_CLIENTS]
@@ -365,7 +366,7 @@ def federation_table(name: str, clients: Sequence["ClientDescription"], width: i
 
 
 def methods_table(comparison: Comparison, width: int = 80) -> Table:
-    """Return a comparison for a screen of ``width`` cells."""
+    """Return a table of methods of at most ``width`` cells."""
     methods = comparison.methods
     intervals = [difference_bounds(comparison, one) for one in methods]
     columns = [

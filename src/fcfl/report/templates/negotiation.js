@@ -1,5 +1,5 @@
 "use strict";
-// Moves each client's budget along the ladder and shows the nearest combination that was trained.
+// Reads each client's budget from its slider and shows the nearest combination that was trained.
 (() => {
   const data = JSON.parse(document.getElementById("offers").textContent);
   const sliders = data.clients.map((_, k) => document.getElementById("slider-" + k));
@@ -22,8 +22,8 @@
       offer.views[k].forEach((figure, column) => { row[column + 2].textContent = figure; });
     });
     nearest.textContent = "No. " + (best + 1) + (least === 0
-      ? ": this very combination was trained."
-      : ": the nearest that was trained, " + least + (least === 1 ? " step" : " steps") + " away.");
+      ? ": exactly this combination was trained."
+      : ": the nearest trained combination, " + least + (least === 1 ? " step" : " steps") + " away.");
   };
   sliders.forEach((slider) => slider.addEventListener("input", show));
   document.getElementById("try").hidden = false;
