@@ -55,7 +55,7 @@ def test_a_private_run_states_its_epsilon_on_the_screen_the_page_and_in_the_resu
 
 def test_without_a_declared_schema_nothing_is_read_off_the_rows(table):
     said = only_error(fcfl("train", table, *COLUMNS, *PRIVACY, "--budget", "0.1"))
-    assert said.startswith("`--privacy` needs `--schema FILE`")
+    assert said.startswith("`--privacy` requires `--schema FILE`")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_several_files_are_not_clients_of_a_private_run(table, tmp_path):
         written(stays(), folder / f"{name}.csv")
     columns = ("--label", "died", "--sensitive", "race", "--schema", tmp_path / "schema.toml")
     said = only_error(fcfl("train", folder, *columns, *PRIVACY))
-    assert "`privacy` requires a table in one file" in said and "2 files" in said
+    assert "`--privacy` requires a table in one file" in said and "2 files" in said
 
 
 @pytest.mark.parametrize("command", ["train", "data", "compare"])

@@ -204,7 +204,7 @@ def test_budget_of_all_others_is_written_out():
         ({"objective": 0.0}, "`objective` .*0.0"),
         ({"objective": "x"}, "`objective` .*'x'"),
         ({"step_size": 0.1}, "`step_size` .*'sqp'"),
-        ({"l2": "auto", "method": "fedavg"}, "`l2` .*'fedavg'"),
+        ({"l2": "auto", "method": "fedavg"}, "`l2` must be a number"),
         ({"objective": 1.0, "method": "two-stage"}, "`objective` .*'two-stage'"),
         ({"curvature": "exact", "method": "fedavg"}, "`curvature` .*'fedavg'"),
         ({"protects": "worst", "method": "fedavg"}, "`protects` .*'fedavg'"),
