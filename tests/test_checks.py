@@ -165,7 +165,7 @@ def test_a_wrong_shape_is_refused_in_every_part(part):
 
 @pytest.mark.parametrize(("want", "part"), [(w, p) for w in NEEDED for p in NEEDED[w]])
 def test_a_missing_part_is_refused_when_it_was_asked_for(want, part):
-    assert f"sent no `{part}`, which was asked for" in refuse(want, **{part: None})
+    assert f"sent no `{part}`, which was requested" in refuse(want, **{part: None})
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -202,7 +202,7 @@ def test_what_is_no_report_is_refused(sent, told):
     [(None, "nothing"), ("0.5", "a str"), (True, "a bool"), (1j, "a complex"), ([0.5], "a list")],
 )
 def test_a_loss_is_a_number(loss, told):
-    assert refuse(loss=loss) == f"Client 'north' sent a loss that is {told}, no number."
+    assert refuse(loss=loss) == f"Client 'north' sent {told} as `loss`, expected a number."
 
 
 @pytest.mark.parametrize("n_rows", [None, "10", True, 1j, 10**400])
@@ -258,7 +258,7 @@ def test_a_loss_of_rows_is_not_negative_but_one_of_a_formula_may_be():
 
 def test_a_curvature_is_symmetric_up_to_rounding():
     skew = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    assert "`curvature` that is not symmetric: entries differ by 0.002" in refuse(
+    assert "`curvature` that is not symmetric: it differs from its transpose by 0.002" in refuse(
         curvature=np.eye(3) + 1e-3 * skew
     )
     rounded = replace(whole_report(), curvature=1e6 * (np.eye(3) + 1e-12 * skew))

@@ -31,7 +31,7 @@ def refused(path):
 
 
 def test_the_documented_example(write):
-    block = fcfl.policy.__doc__.split("::\n")[1].split("\nOf a rule only")[0]
+    block = fcfl.policy.__doc__.split("::\n")[1].split("\nA rule requires only")[0]
     path = write(textwrap.dedent(block))
     policy = read_policy(path)
     assert policy.min_group_rows == 20

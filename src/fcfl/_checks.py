@@ -1,4 +1,4 @@
-"""Argument checks: each returns a valid value or raises `ValueError` with its name."""
+"""Checks of arguments and reports, which raise `ValueError` or `ReportError`."""
 
 import difflib
 import math
@@ -17,12 +17,12 @@ NUMERIC = "iuf"  # numpy's kinds of real numbers
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether ``value`` is a real number, Python's or numpy's; a truth value is not."""
+    """Return whether ``value`` is a real number of Python or numpy, and not a truth value."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Return whether ``value`` is a number that float64 can hold."""
+    """Return whether ``value`` is a finite number in the range of float64."""
     try:
         return is_number(value) and math.isfinite(value)
     except OverflowError:  # an integer of more than 308 digits
@@ -35,11 +35,11 @@ def is_count(value: object) -> TypeGuard[int]:
 
 
 def check_budget(name: str, value: float) -> float:
-    """Return ``value`` if it can bound a disparity, which lies between 0 and 1."""
+    """Return ``value`` if it is a bound on a disparity, between 0 and 1."""
     if not (is_number(value) and 0 <= value <= 1):
         raise ValueError(
             f"`{name}` must be a number from 0 to 1, got {value!r}. "
-            "A disparity never exceeds 1, so 1 leaves a client unconstrained."
+            "A disparity is at most 1, so a budget of 1 has no effect."
         )
     return float(value)
 
@@ -75,15 +75,15 @@ def check_count(name: str, value: int) -> int:
 
 
 def check_pair(name: str, value: Sequence[float]) -> None:
-    """Raise unless ``value`` is a pair of numbers."""
+    """Raise `ValueError` unless ``value`` is a pair of numbers."""
     if not (isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))):
         raise ValueError(f"`{name}` must be a pair of numbers, got {value!r}.")
 
 
 def check_stage_rounds(name: str, value: Sequence[int]) -> None:
-    """Raise unless ``value`` is a pair of counts."""
+    """Raise `ValueError` unless ``value`` is a pair of counts."""
     if not (isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_count, value))):
-        raise ValueError(f"`{name}` must be two counts, one a stage, got {value!r}.")
+        raise ValueError(f"`{name}` must be two counts, one per stage, got {value!r}.")
 
 
 def check_params(params: ArrayLike) -> Vector:
@@ -96,7 +96,7 @@ def check_params(params: ArrayLike) -> Vector:
         raise ValueError(f"`params` must be a vector of numbers, got {reprlib.repr(params)}.")
     strange = vector[~np.isfinite(vector)]
     if strange.size:
-        raise ValueError(f"`params` must be finite, got {float(strange[0])!r} in it.")
+        raise ValueError(f"`params` must be finite, got a value of {float(strange[0])!r}.")
     return vector.astype(np.float64, copy=False)
 
 
@@ -111,7 +111,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 def check_keys(
     given: Iterable[str], known: Iterable[str], where: str, error: type[ValueError] = ValueError
 ) -> None:
-    """Raise ``error`` if a key is unknown; ``where`` is the file that has it."""
+    """Raise ``error`` if a key is unknown; ``where`` is the file of the key."""
     names = list(known)
     for key in given:
         if key not in names:
@@ -119,14 +119,14 @@ def check_keys(
 
 
 def first_of(items: Iterable[str], shown: int = 8) -> str:
-    """Return the first items after commas, and how many more there are."""
+    """Return the first items, separated by commas, and the number of other items."""
     items = list(items)
     more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
     return ", ".join(items[:shown]) + more
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint for a misspelt name: the nearest known one, or the first of all."""
+    """Return a hint for a misspelt name: the most similar known name, or all known names."""
     names = [str(name) for name in known]
     near = difflib.get_close_matches(word, names, n=1)
     if near:
@@ -136,7 +136,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def check_clients_known(name: str, given: Mapping[ClientId, object], known: Sequence[str]) -> None:
-    """Raise if a mapping names an unknown client."""
+    """Raise `ValueError` if a mapping names an unknown client."""
     for client in given:
         if client not in known:
             raise ValueError(
@@ -157,17 +157,17 @@ def check_curvature_weights(client: ClientId, point: Point) -> CurvatureWeights:
     return given[client]
 
 
-_COUNT_ROUNDING = 1e-9  # share by which a count may exceed another that it is part of
-_SYMMETRY = 1e-6  # share of its largest entry by which a curvature may be off its transpose
-LARGEST = 1e50  # magnitude of any number in a report: products of three of them stay finite
+_COUNT_ROUNDING = 1e-9  # relative tolerance of a count that must not exceed another count
+_SYMMETRY = 1e-6  # tolerated asymmetry of a curvature, relative to its largest entry
+LARGEST = 1e50  # largest magnitude in a report, so that products of three numbers are finite
 
 
 def check_report(
     client: ClientId, report: Report, point: Point, n_rates: int, *, of_rows: bool = False
 ) -> None:
-    """Reject a report with a missing part, a wrong shape, or an impossible number or rate.
+    """Raise `ReportError` for a missing part, a wrong shape, or an impossible number or rate.
 
-    A loss ``of_rows`` is not negative; one that a client makes up by a formula may be.
+    A negative loss is rejected only if the report is ``of_rows`` rather than of a formula.
     """
     if not isinstance(report, Report):
         raise ReportError(f"Client {client!r} sent {_a(report)} instead of a report.")
@@ -177,7 +177,7 @@ def check_report(
     fuller = {"loss_grad": (n_params,), "rate_grads": (n_rates, n_params)}
     for part, shape in {**fuller, "curvature": (n_params, n_params)}.items():
         unasked = None if part in wanted else getattr(report, part)
-        if unasked is not None:  # it may be kept, and is counted
+        if unasked is not None:  # parts that were not requested may be stored
             _check_part(client, part, unasked, shape)
     if report.confusion is not None:
         _check_part(client, "confusion", report.confusion, (4,))
@@ -187,7 +187,7 @@ def check_report(
             raise ReportError(f"Client {client!r} sent a `confusion` that its rows cannot have.")
     _check_extras(client, report, _extras_wanted(point, n_rates))
     if not is_number(report.loss):
-        raise ReportError(f"Client {client!r} sent a loss that is {_a(report.loss)}, no number.")
+        raise ReportError(f"Client {client!r} sent {_a(report.loss)} as `loss`, expected a number.")
     if not is_finite(report.loss):
         raise ReportError(f"Client {client!r} sent a non-finite loss, {report.loss!r}.")
     if abs(float(report.loss)) > LARGEST or (of_rows and report.loss < 0):
@@ -207,7 +207,7 @@ def check_report(
 
 
 def _parts_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-    """Return the arrays that a report on ``point`` must have, and their shapes."""
+    """Return the shapes of the arrays that a report on ``point`` requires."""
     n_params = point.params.size
     parts: dict[str, tuple[int, ...]] = {"group_counts": (n_rates,), "rates": (n_rates,)}
     if point.wants_gradients:
@@ -222,7 +222,7 @@ def _extras_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
 
 
 def part_missing(report: Report, points: Iterable[Point]) -> str | None:
-    """Return the first part that a point requests and the report lacks, in words."""
+    """Return a description of the first requested part that a report does not have, or None."""
     words = {"loss_grad": "gradients", "rate_grads": "gradients", "curvature": "curvature"}
     n_rates, asked = report.rates.size, list(points)
     wanted = {part for point in asked for part in _parts_wanted(point, n_rates)}
@@ -235,7 +235,7 @@ def part_missing(report: Report, points: Iterable[Point]) -> str | None:
 def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ...]) -> None:
     """Raise `ReportError` unless a part is an array of finite numbers of this shape."""
     if array is None:
-        raise ReportError(f"Client {client!r} sent no `{part}`, which was asked for.")
+        raise ReportError(f"Client {client!r} sent no `{part}`, which was requested.")
     if not isinstance(array, np.ndarray):
         raise ReportError(f"Client {client!r} sent {_a(array)} as `{part}`, expected an array.")
     if array.dtype.kind not in NUMERIC:
@@ -251,59 +251,59 @@ def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ..
         raise ReportError(f"Client {client!r} sent a non-finite number in `{part}`.")
     if largest > LARGEST:
         raise ReportError(
-            f"Client {client!r} sent a number of magnitude {largest:g} in `{part}`; at most "
-            f"{LARGEST:g} can be used."
+            f"Client {client!r} sent a number of magnitude {largest:g} in `{part}`; the largest "
+            f"allowed is {LARGEST:g}."
         )
 
 
 def _fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Return whether a shape is as wanted; -1 stands for any size."""
+    """Return whether a shape is the wanted shape, in which -1 stands for any size."""
     sizes = zip(found, wanted, strict=False)
     return len(found) == len(wanted) and all(want in (-1, size) for size, want in sizes)
 
 
 def check_curvature_sum(matrix: Matrix) -> None:
-    """Raise `ReportError` for a curvature that cannot be one client's, or the sum of all."""
+    """Raise `ReportError` if a sum of curvatures is not finite or not symmetric."""
     if not (np.abs(matrix) <= LARGEST).all():
         raise ReportError(
-            "The clients' curvatures have a number that is not finite or above "
-            f"{LARGEST:g}; look for rows with very large features."
+            f"The clients' curvatures have a number that is not finite or above {LARGEST:g}. Check "
+            "for rows with very large features."
         )
     if _asymmetry(matrix):
         raise ReportError("The clients' curvatures are not symmetric.")
 
 
 def _check_symmetric(client: ClientId, curvature: Matrix | None) -> None:
-    """Raise `ReportError` if second derivatives depend on their order beyond rounding."""
+    """Raise `ReportError` if a curvature is asymmetric beyond rounding errors."""
     if curvature is None:
         return
     off = _asymmetry(curvature)
     if off:
         raise ReportError(
-            f"Client {client!r} sent a `curvature` that is not symmetric: entries differ by "
-            f"{off:g} from those across the diagonal."
+            f"Client {client!r} sent a `curvature` that is not symmetric: it differs from its "
+            f"transpose by {off:g}."
         )
 
 
 def _asymmetry(matrix: Matrix) -> float:
-    """Return how far entries are from those across the diagonal; 0 if that is rounding."""
+    """Return the largest difference of a matrix from its transpose, or 0 within rounding errors."""
     off = float(np.abs(matrix - matrix.T).max(initial=0.0))
     return off if off > _SYMMETRY * np.abs(matrix).max(initial=0.0) else 0.0
 
 
 def _check_extras(client: ClientId, report: Report, wanted: Mapping[str, tuple[int, ...]]) -> None:
-    """Reject parts that were not requested, and requested parts of another shape."""
+    """Raise `ReportError` for extras that were not requested or have a wrong shape."""
     if not isinstance(report.extras, Mapping):
         raise ReportError(f"Client {client!r} sent {_a(report.extras)} as `extras`.")
     for part in report.extras:
         if part not in wanted:
-            raise ReportError(f"Client {client!r} sent `{part}`, which was not asked for.")
+            raise ReportError(f"Client {client!r} sent `{part}`, which was not requested.")
     for part, shape in wanted.items():
         _check_part(client, part, report.extras.get(part), shape)
 
 
 def _check_shares(client: ClientId, report: Report) -> None:
-    """Raise `ReportError` for impossible group counts, and rates outside [0, 1]."""
+    """Raise `ReportError` for impossible group counts or rates outside [0, 1]."""
     if (report.group_counts < 0).any():
         raise ReportError(f"Client {client!r} sent a negative group count.")
     most = float(report.group_counts.max(initial=0.0))
@@ -319,6 +319,6 @@ def _check_shares(client: ClientId, report: Report) -> None:
 
 
 def _a(value: object) -> str:
-    """Return the kind of a value, with its article."""
+    """Return the name of a value's type with an article."""
     kind = type(value).__name__
     return "nothing" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

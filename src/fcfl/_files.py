@@ -1,4 +1,4 @@
-"""Files written in one step: a reader sees the old one or the new one, never half of either."""
+"""Write files atomically, and read JSON and TOML files."""
 
 import os
 import tomllib
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def replace_file(path: Path, content: bytes, *, keep: Path | None = None) -> None:
-    """Write ``content`` to ``path`` in one step: a reader sees the old file or the new one.
+    """Write ``content`` to ``path`` atomically: a reader sees the old file or the new file.
 
-    The old one is renamed to ``keep``, if that is given.
+    If ``keep`` is given, rename the old file to it.
     """
     draft = path.with_name(path.name + ".draft")
     try:
@@ -29,14 +29,14 @@ def replace_file(path: Path, content: bytes, *, keep: Path | None = None) -> Non
         os.replace(draft, path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        error.filename = str(path)  # the name that the user gave
+        error.filename = str(path)  # as the user named it
         raise
     _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make renames outlast a power cut, where the system lets a folder be synced."""
-    with suppress(OSError):  # Windows and some network drives refuse; the files themselves are safe
+    """Sync a folder, so that renames survive a power failure."""
+    with suppress(OSError):  # not supported on Windows and some network drives
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -45,7 +45,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write dataclasses or plain data as JSON in one step; nan and infinity become null."""
+    """Write dataclasses or plain data as JSON atomically; nan and infinity become null."""
     text = msgspec.json.format(to_json(content), indent=1)
     replace_file(path, text + b"\n")
 
@@ -56,21 +56,21 @@ def to_json(content: Any) -> bytes:
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """Read a file into a dataclass, with every type checked.
+    """Read a JSON file into a dataclass and check all types.
 
-    Keys that the dataclass does not have are skipped. A `DataError` names the file and the key that
-    is wrong.
+    Ignore keys that the dataclass does not have. Raise `DataError` with the file and the key if a
+    value is invalid.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except msgspec.ValidationError as error:
         raise DataError(f"{str(path)!r} cannot be read: {error}.") from None
     except msgspec.DecodeError:
-        raise DataError(f"{str(path)!r} cannot be read: it is cut off or not JSON.") from None
+        raise DataError(f"{str(path)!r} cannot be read: it is incomplete or not JSON.") from None
 
 
 def parse_toml(content: bytes, where: str) -> dict[str, Any]:
-    """Return the table in a TOML file; raise `DataError` that names the file as ``where``."""
+    """Return the table in a TOML file; raise `DataError` with the file's name ``where``."""
     try:
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -78,7 +78,7 @@ def parse_toml(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _plain_number(value: Any) -> Any:
-    """Return a numpy number as one of Python's."""
+    """Return a numpy number as a Python number."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be written as JSON.")

@@ -1,6 +1,6 @@
-"""The values that cross the boundary between clients and server.
+"""Values exchanged between clients and server.
 
-The server sends a `Request`; each client returns one `Report` per point and nothing else.
+The server sends a `Request`, and each client returns one `Report` per point.
 """
 
 import zlib
@@ -35,14 +35,14 @@ score is s for sign 1 and 1 - s for sign -1. With sign 0 the row is not behind t
 LABEL_OF: Mapping[RateKind, int | None] = {
     kind: None if 0 not in signs else int(signs[0] == 0) for kind, signs in ROW_SIGNS.items()
 }
-"""The label of the rows behind each kind of rate; None: all rows."""
+"""Label of the rows that each kind of rate counts; None stands for all rows."""
 
 
-_MAX_REPR = 100  # characters of a field's value; longer ones are named by their type and size
+_MAX_REPR = 100  # characters of a field's value in a repr; longer values show type and size
 
 
 def brief_repr(self: Any) -> str:
-    """Return a dataclass repr in which arrays, sparse matrices and long values are named only."""
+    """Return a dataclass repr with type and size in place of arrays and long values."""
     parts = [f"{f.name}={_brief(getattr(self, f.name))}" for f in fields(self) if f.repr]
     return f"{type(self).__qualname__}({', '.join(parts)})"
 
@@ -61,13 +61,13 @@ def _brief(value: Any) -> str:
 
 
 def client_seed(seed: int, client: ClientId) -> np.random.SeedSequence:
-    """Return a source of randomness for one client, whoever else takes part."""
+    """Return a random seed sequence of one client, which does not depend on other clients."""
     return np.random.SeedSequence([seed, zlib.crc32(client.encode())])
 
 
 @dataclass(frozen=True, slots=True)
 class RateId:
-    """One group rate: the share of a group's rows that the model selects.
+    """A group rate: the share of a group's rows that the model selects.
 
     ``selection`` counts all rows of the group, ``true_positive`` those with label 1,
     ``false_positive`` those with label 0. `ROW_SIGNS` defines them.
@@ -80,27 +80,27 @@ class RateId:
 
 @dataclass(frozen=True, slots=True)
 class CurvatureWeights:
-    """A client's weights in the Lagrangian: one for its loss, one for each of its rates."""
+    """Weights of a client in the Lagrangian: of its loss, and of each of its rates."""
 
     loss: float
     rates: Vector
 
 
 class Extra(ABC):
-    """A quantity beyond loss, rates and curvature that a method requests from a client.
+    """A quantity other than loss, rates and curvature that a method requests from clients.
 
-    Subclasses are frozen dataclasses: they travel inside a `Point` and are written into
-    checkpoints. `fcfl.extras` has those of the baselines; a method of your own may bring its own.
+    Subclasses are frozen dataclasses, because they are part of a `Point` and of checkpoints.
+    `fcfl.extras` has the extras of baselines. Your own methods can define others.
     """
 
     @abstractmethod
     def answer(self, rows: Any, point: "Point") -> Mapping[str, Matrix]:
-        """Return arrays by name, computed by the client from its rows under the model.
+        """Return arrays by name, computed by the client from its rows.
 
-        Rows of ours have ``name``, ``loss``, ``cut``, ``features`` (``original_features`` as they
-        were given), ``logits(params)``, ``pull_back(params, residuals)`` and, for each item of
-        identical rows, ``row_counts``, ``positive_counts`` (rows with label 1) and
-        ``member_counts``, shape (items, rates); ``group_counts`` are sums of these.
+        ``rows`` has ``name``, ``loss``, ``cut``, ``features`` (``original_features`` before
+        encoding), ``logits(params)`` and ``pull_back(params, residuals)``. An item is a set of
+        identical rows. ``row_counts``, ``positive_counts`` (rows with label 1) and
+        ``member_counts`` of shape (items, rates) are counts by item; ``group_counts`` are sums.
         """
 
     @abstractmethod
@@ -108,18 +108,18 @@ class Extra(ABC):
         """Return the names of the expected arrays and their shapes; -1 stands for any length."""
 
     def for_client(self, name: ClientId) -> "Extra":
-        """Return it without what concerns other clients only."""
+        """Return the extra without parts for other clients."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Parameters to evaluate, and what to report about them.
+    """Parameters to evaluate, and the quantities to report.
 
-    ``values``: loss and smooth rates. ``gradients``: these and their gradients. ``curvature``: all
-    of these and the client's part of the Lagrangian's Hessian, under ``curvature_weights``.
-    ``decisions``: loss and hard rates. ``extras`` are requested by some methods only.
-    ``sharpness`` is that of the smooth rates.
+    ``want`` is one of ``values`` (loss and smooth rates), ``gradients`` (also their gradients),
+    ``curvature`` (also the client's part of the Lagrangian's Hessian, with ``curvature_weights``)
+    and ``decisions`` (loss and hard rates). ``extras`` has further quantities for some methods.
+    ``sharpness`` is the slope of smooth rates.
     """
 
     params: Vector
@@ -132,26 +132,26 @@ class Point:
 
     @property
     def wants_gradients(self) -> bool:
-        """Whether the report has gradients."""
+        """Return whether reports on the point have gradients."""
         return self.want in ("gradients", "curvature")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The points that every client evaluates in one exchange."""
+    """Points that all clients evaluate in one exchange."""
 
     points: tuple[Point, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One client's report on one point.
+    """Report of one client on one point.
 
-    ``rates`` are smooth group rates in the order agreed at the start; a group without rows has
-    ``group_counts`` 0 and rate 0. ``extras`` has the arrays of the point's extras.
-    ``confusion``, for ``want='decisions'``, counts true negatives, false positives, false
-    negatives and true positives.
-    ``age`` counts the rounds for which the report has replaced a newer one; the loop sets it.
+    ``rates`` has group rates in the order of the setup; a group without rows has ``group_counts`` 0
+    and rate 0. ``extras`` has the arrays of the point's extras. ``confusion``, for
+    ``want='decisions'``, has the numbers of true negatives, false positives, false negatives and
+    true positives. ``age``, set by the loop, is the number of rounds since the client sent the
+    report.
     """
 
     n_rows: float
@@ -169,7 +169,7 @@ class Report:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, and eight for each of the two numbers."""
+        """Return the size of the arrays and of the two numbers, in bytes."""
         arrays = (
             *(self.group_counts, self.rates, self.loss_grad),
             *(self.rate_grads, self.curvature, self.confusion),
@@ -182,10 +182,9 @@ Reports: TypeAlias = Mapping[ClientId, tuple[Report, ...]]
 
 
 class SummedReports(dict[ClientId, tuple[Report, ...]]):
-    """Reports whose curvatures were summed on the way: the server needs only their sum.
+    """Reports without curvatures, and the sums of the curvatures over all clients.
 
-    ``curvature_sums`` has the sum over all clients for each point that asked for it, else None;
-    the reports themselves have none.
+    ``curvature_sums`` has one entry per point: the sum, or None if no curvature was requested.
     """
 
     def __init__(self, reports: Reports, curvature_sums: Sequence[Matrix | None]) -> None:
@@ -194,7 +193,7 @@ class SummedReports(dict[ClientId, tuple[Report, ...]]):
 
 
 def curvature_sum(reports: Reports, index: int) -> Matrix | None:
-    """Return the sum of the clients' curvatures at point ``index``; None if each sent its own."""
+    """Return the sum of curvatures at point ``index``, or None if each report has its own."""
     return reports.curvature_sums[index] if isinstance(reports, SummedReports) else None
 
 
@@ -207,5 +206,5 @@ def reports_on(reports: Reports, points: slice) -> Reports:
 
 
 def without_curvature(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the points with gradients requested instead of curvature."""
+    """Return the points with requests for gradients instead of curvature."""
     return tuple(replace(p, want="gradients") if p.want == "curvature" else p for p in points)

@@ -1,6 +1,6 @@
-"""Trained linear models as files for other programs: ONNX, skops, a table of coefficients.
+"""Export linear models as files for other programs: ONNX, skops or a table of coefficients.
 
-ONNX and scikit-learn are imported only when they are needed.
+ONNX and scikit-learn are imported when they are needed.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from fcfl.models.linear import SavedModel
 from fcfl.models.model import Label, distinct_names
 
 INTERCEPT, THRESHOLD = "(intercept)", "(threshold)"
-OPSET, ML_OPSET, IR_VERSION = 18, 3, 9  # supported by runtimes of the last years
+OPSET, ML_OPSET, IR_VERSION = 18, 3, 9  # versions that most runtimes support
 
 
 def model_as(model: SavedModel, form: Literal["onnx", "skops", "csv"]) -> bytes:
-    """Return the content of the file."""
+    """Return a model as the content of a file in the given form."""
     model.check_decides_by_score()
     if form == "csv":
         return bytes(coefficient_table(model).to_csv(index=False).encode())
@@ -38,12 +38,12 @@ def model_as(model: SavedModel, form: Literal["onnx", "skops", "csv"]) -> bytes:
 
 
 def coefficient_table(model: SavedModel) -> Any:
-    """Return one line for each feature, one for the intercept and one for the threshold.
+    """Return a table with one line per feature, one for the intercept and one for the threshold.
 
-    A row's logit is the intercept, plus for each number ``coefficient * (x - mean) / scale`` (an
-    empty cell counts as the mean, and adds the coefficient of kind ``missing`` where there is
-    one), plus for each category the coefficient of its level. A row is selected from the logit in
-    the line of kind ``threshold`` on.
+    A row's logit is the sum of the intercept, of ``coefficient * (x - mean) / scale`` for each
+    number, and of the coefficient of the level for each category. An empty number counts as the
+    mean and adds the coefficient of kind ``missing``, if there is one. A row is selected if its
+    logit is at least the coefficient of kind ``threshold``.
     """
     columns = ["column", "kind", "level", "mean", "scale", "coefficient"]
     return pd.DataFrame(list(_lines(model)), columns=columns)
@@ -67,12 +67,12 @@ def _lines(model: SavedModel) -> Iterator[tuple[object, ...]]:
 
 
 def sklearn_pipeline(model: SavedModel) -> Any:
-    """Return a fitted pipeline with the model's own means, scales and weights.
+    """Return a fitted pipeline with the model's means, scales and weights.
 
-    skops writes and reads it without pickle. Its input is a table with the run's columns: numbers
-    as floats, NaN where a cell is empty; categories as text, empty text where a cell is empty
-    (`fcfl.models.linear.cells_of`). With numbers, skops requires trust in ``numpy.dtype``,
-    which scikit-learn's imputer stores.
+    skops writes and reads the pipeline without pickle. The input is a table with the run's columns:
+    numbers as floats, with NaN for empty cells, and categories as text, with empty text for empty
+    cells (`fcfl.models.linear.cells_of`). If there are numbers, skops requires trust in
+    ``numpy.dtype``, which scikit-learn's imputer stores.
     """
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
@@ -92,7 +92,7 @@ def sklearn_pipeline(model: SavedModel) -> Any:
         return Pipeline([("fill", filled), ("scale", scaled)])
 
     def example(column: Number | Category) -> list[Any]:
-        """Return three cells that every step can be fitted to, one of them empty."""
+        """Return three cells for fitting a step, with an empty number if training had any."""
         if isinstance(column, Category):
             return [column.levels[0]] * 3
         empty = np.nan if column.has_missing else column.mean
@@ -103,7 +103,7 @@ def sklearn_pipeline(model: SavedModel) -> Any:
     encoder = ColumnTransformer(steps, sparse_threshold=0.0)
     encoder.fit(pd.DataFrame({column.name: example(column) for column in columns}))
     for (_, fitted, _), column in zip(encoder.transformers_, columns, strict=False):
-        if isinstance(column, Number):  # the mean and scale of training, to the last digit
+        if isinstance(column, Number):  # the exact mean and scale of training
             scaler = fitted.named_steps["scale"].named_transformers_["scale"]
             scaler.mean_, scaler.scale_ = np.array([column.mean]), np.array([column.scale])
             scaler.var_ = scaler.scale_**2
@@ -112,7 +112,7 @@ def sklearn_pipeline(model: SavedModel) -> Any:
     linear.classes_, linear.n_features_in_ = classes, model.params.size - 1
     linear.coef_, linear.intercept_ = model.params[None, :-1].copy(), model.params[-1:].copy()
     linear.n_iter_ = np.array([0])
-    # LogisticRegression would decide at one half, and not select a logit of exactly zero.
+    # LogisticRegression has a threshold of one half and does not select a logit of exactly zero.
     decided = FixedThresholdClassifier(
         linear,
         threshold=model.model.cut,
@@ -133,10 +133,10 @@ def _levels(column: Category) -> list[str]:
 def onnx_model(model: SavedModel) -> Any:
     """Return a linear model as an ONNX graph in double precision.
 
-    Each column is an input of shape (rows, 1): numbers as doubles, NaN where a cell is empty;
-    categories as text, empty where a cell is empty. A category's level is looked up and its weight
-    gathered, so that no feature matrix is built. The outputs are ``label`` and ``probabilities``,
-    unless a column has that name.
+    Each column is an input of shape (rows, 1): numbers as doubles, with NaN for empty cells, and
+    categories as text, with empty text for empty cells. The weight of a category's level is looked
+    up without building a feature matrix. The outputs are ``label`` and ``probabilities``, or
+    similar names if a column has one of these names.
     """
     import onnx
 
@@ -166,7 +166,7 @@ def onnx_model(model: SavedModel) -> Any:
 
 
 class _Graph:
-    """A graph under construction; values inside have names that no column has."""
+    """A graph under construction; names of inner values differ from all column names."""
 
     def __init__(self, onnx: Any) -> None:
         self.onnx, self.kinds = onnx, onnx.TensorProto
@@ -198,7 +198,7 @@ class _Graph:
         return self.onnx.helper.make_tensor_value_info(name, kind, shape)
 
     def number(self, column: Number, name: str, weights: Vector) -> str:
-        """Add ``w (x - mean) / scale``, for an empty cell the weight of being empty."""
+        """Add the term ``w (x - mean) / scale``, or the weight of missing values."""
         self.inputs.append(self.value(name, self.kinds.DOUBLE))
         centred = self.add("Sub", [name, self.constant(np.array([column.mean]))])
         scaled = self.add("Div", [centred, self.constant(np.array([column.scale]))])
@@ -207,7 +207,7 @@ class _Graph:
         return self.add("Where", [self.add("IsNaN", [name]), self.constant(empty), term])
 
     def category(self, column: Category, name: str, weights: Vector) -> str:
-        """Add the weight of the level, zero for an unknown one."""
+        """Add the weight of the level, or zero for an unknown level."""
         self.inputs.append(self.value(name, self.kinds.STRING))
         levels = _levels(column)
         position = self.add(
@@ -221,7 +221,7 @@ class _Graph:
         return self.add("Gather", [self.constant(np.append(weights, 0.0)), position])
 
     def outputs(self, logits: str, model: SavedModel, label: str, scores: str) -> list[Any]:
-        """Add the label, positive from the model's cut on, and probabilities of both labels."""
+        """Add the label, by the model's threshold, and the probabilities of both labels."""
         labels: tuple[Label, Label] = model.inputs.labels
         kind = str if isinstance(labels[0], str) else float if float in map(type, labels) else int
         found = self.add("GreaterOrEqual", [logits, self.constant(np.array([model.model.cut]))])

@@ -1,20 +1,20 @@
-"""Policies: which groups are compared, how much may differ, and what a client prefers.
+"""Policies: groups to compare, budgets, limits of sites, and preferences of clients.
 
 A policy is a TOML file::
 
-    min-group-rows = 20              # smaller groups are left out; default 1, of a site 20
-    withhold-below = 10              # a site's own: rarer levels are not named; default 10
+    min-group-rows = 20              # smaller groups are left out; default 1, at a site 20
+    withhold-below = 10              # sites only: rarer levels are not named; default 10
 
-    [groups]                         # compare only these; by default all groups
+    [groups]                         # groups to compare; default: all groups
     race = ["Black", "White"]
 
     [[rule]]
     metric = "demographic_parity"    # or "equal_opportunity", "equalized_odds"
     attribute = "race"
     kind = "difference"              # at most the budget; or "ratio": at least the budget
-    budget = 0.05                    # of every client; without it, measured but not bounded
+    budget = 0.05                    # of all clients; without it, measured but not bounded
 
-    [rule.clients]                   # clients with a budget of their own for the rule above
+    [rule.clients]                   # budgets of single clients for the rule above
     "Hospital 7" = 0.1
 
     [[rule]]
@@ -24,22 +24,22 @@ A policy is a TOML file::
     budget = 0.8
     scope = "global"                 # over all clients' rows together; default "client"
 
-    [preference]                     # a client's own, for `fcfl negotiate`; all are optional
+    [preference]                     # of one client, for `fcfl negotiate`; all keys are optional
     disparity-per-accuracy = 2.0     # one point of accuracy is worth two points of disparity
-    max-disparity = 0.1              # hard limits: what is beyond them is never acceptable
+    max-disparity = 0.1              # hard limits: models beyond them are never acceptable
     min-accuracy = 0.75
-    tells-gains = false              # its ballots have marks and places only; default: also gains
+    tells-gains = false              # ballots have approvals and ranks only; default: also gains
 
-    [limits]                         # a site's own: what it answers; all are optional
+    [limits]                         # sites only, for responses; all keys are optional
     largest-answer-mb = 64
     curvature = false                # send no second derivatives; default true
 
-Of a rule only ``metric`` and ``attribute`` are required, and no rule at all at a site, or beside a
-preference or limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the
-only ones bounded by it. A site's ``[privacy]`` table has ``epsilon``, ``delta`` and ``schema``,
-optionally ``after-exact-answers``, and excludes the first two keys: see docs/privacy.md.
+A rule requires only ``metric`` and ``attribute``. A file without rules is valid at a site, or if it
+has preferences or limits. A rule without a ``budget`` bounds only the clients under
+``[rule.clients]``. The ``[privacy]`` table of a site has ``epsilon``, ``delta`` and ``schema``, and
+optionally ``after-exact-answers``. It excludes the first two keys: see docs/privacy.md.
 
-A preference stays with the client, wherever that is: what leaves it is a ballot.
+A client does not send its preference, only ballots.
 """
 
 import hashlib
@@ -63,8 +63,8 @@ from fcfl.rules import Difference, Ratio, Rule
 
 T = TypeVar("T")
 
-MIN_GROUP_ROWS = 20  # of a site: smaller groups are not named, and not compared
-WITHHOLD_BELOW = 10  # of a site: rarer levels are not named
+MIN_GROUP_ROWS = 20  # default of sites: smaller groups are neither named nor compared
+WITHHOLD_BELOW = 10  # default of sites: rarer levels are not named
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
 _Rows = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -79,10 +79,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Choices:
-    """The offers to one client, and the models that it could have alone.
+    """Offers to one client, and the models that it can train alone.
 
-    ``alone_trained`` has the same models as ``alone`` on training rows: it chooses by those, so
-    that what it would have is not judged by rows it was chosen by.
+    ``alone`` has figures on held-out rows, and ``alone_trained`` figures of the same models on
+    training rows. The client chooses its own model by the latter, to avoid selection bias.
     """
 
     offers: tuple[Figures, ...]
@@ -92,12 +92,12 @@ class Choices:
 
 @dataclass(frozen=True)
 class Ballot:
-    """A client's vote on the offers; nothing else of its preference leaves it.
+    """Vote of a client on the offers, which is all it sends of its preference.
 
-    ``ranks`` count from 1, the best; equal ones share the mean of their places. ``gains`` are over
-    what it would have alone, scaled so that the largest is 1 in size; an offer beyond a hard limit
-    has -1. There are none where a client does not tell them. ``walks_to`` is the position of the
-    model it would have alone.
+    ``ranks`` start at 1 for the best offer; ties share their mean rank. ``gains`` are relative to
+    the client's own model and scaled to a largest magnitude of 1, with -1 for offers beyond a hard
+    limit. They are empty if the client withholds them. ``walks_to`` is the index of the model that
+    the client would choose alone.
     """
 
     approves: tuple[bool, ...]
@@ -109,9 +109,9 @@ class Ballot:
 class Preference(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     r"""Utility :math:`w \cdot` accuracy − disparity, within hard limits.
 
-    ``disparity_per_accuracy`` is w, how much disparity a point of accuracy is worth; by default one
-    for one, so that all clients are alike. From the gains of a few offers w can be computed:
-    whoever keeps it to itself sets ``tells_gains`` to False, and Nash's rule then elects nobody.
+    ``disparity_per_accuracy`` is w, the disparity that a point of accuracy is worth. It can be
+    computed from the gains of a few offers. Set ``tells_gains`` to False to keep it secret; the
+    Nash rule then has no winner.
     """
 
     disparity_per_accuracy: float = 1.0
@@ -133,14 +133,14 @@ class Preference(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         return self.disparity_per_accuracy * given.accuracy - given.disparity
 
     def allows(self, given: Figures) -> bool:
-        """Return whether the hard limits are kept."""
+        """Return whether a model satisfies the hard limits."""
         within = self.max_disparity is None or given.disparity <= self.max_disparity
         return within and (self.min_accuracy is None or given.accuracy >= self.min_accuracy)
 
     def cast_ballot(self, choices: Choices) -> Ballot:
-        """Approve what is at least as good as going alone; rank by utility, limits first.
+        """Return a ballot that approves offers at least as good as the client's own model.
 
-        What breaks a hard limit is ranked below everything that breaks none.
+        Offers are ranked by utility, and offers beyond a hard limit below all others.
         """
         liked = [(self.allows(one), self.utility(one)) for one in choices.alone_trained]
         walks_to = liked.index(max(liked))
@@ -156,26 +156,25 @@ class Preference(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         )
 
     def gain_over(self, alone: Figures, offer: Figures) -> float:
-        """Return by how much the client prefers an offer to the model it has alone.
+        """Return the gain in utility of an offer over the client's own model.
 
-        Where alone it breaks a hard limit of its own it has no acceptable model to walk away to,
-        and anything within the limits is a gain: it counts from the worst model there is.
+        If its own model violates a hard limit, the gain is relative to the worst possible model.
         """
         walk_away = self.utility(alone if self.allows(alone) else Figures(0.0, 1.0))
         return self.utility(offer) - walk_away
 
 
 def places(values: Vector) -> Vector:
-    """Return the place of each value, 1 for the largest; equal ones share the mean of theirs."""
+    """Return the rank of each value, 1 for the largest; ties share their mean rank."""
     above = (values[None, :] > values[:, None]).sum(axis=1)
     level = (values[None, :] == values[:, None]).sum(axis=1)
     return np.asarray(above + (level + 1) / 2)
 
 
 class Limits(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """What a site answers, whoever sends the request: the ``[limits]`` table of its policy.
+    """Limits on the responses of a site: the ``[limits]`` table of its policy.
 
-    ``modules`` are the networks that it reports on, as ``package.module:function``.
+    ``modules`` lists the networks that the site evaluates, as ``package.module:function``.
     """
 
     largest_answer_mb: float = 128.0
@@ -187,7 +186,7 @@ class Limits(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=
 
 
 class PolicyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A ``[[rule]]`` table: a budget for every client, and the budgets of single ``clients``."""
+    """A ``[[rule]]`` table: a budget for all clients, and budgets of single ``clients``."""
 
     metric: str
     attribute: str
@@ -206,11 +205,11 @@ class PolicyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rule(self) -> Rule:
-        """The rule for clients without a budget of their own."""
+        """Return the rule for clients that are not in ``clients``."""
         return _KINDS[self.kind](self.metric, self.attribute, self.budget, self.scope)  # type: ignore[arg-type]
 
     def for_clients(self, clients: Sequence[ClientId]) -> Rule:
-        """Return the rule with one budget per client, where they differ."""
+        """Return the rule with one budget per client if their budgets differ."""
         if not self.clients:
             return self.rule
         checks.check_clients_known("clients", self.clients, clients)
@@ -220,7 +219,7 @@ class PolicyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class PrivacyBudget:
-    """How much the answers about one table may disclose of a row, over all runs: see docs."""
+    """Maximum privacy loss of a row by all responses about a table, over all runs."""
 
     epsilon: float
     delta: float
@@ -248,11 +247,11 @@ class _File(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy file, checked.
+    """The content of a policy file.
 
-    ``groups`` are the groups to compare of the attributes that name them. ``withhold_below``
-    matters where a site keeps its rows to itself. ``sha256`` is that of the file, for the record
-    of a run; empty without one. With ``after_exact``, noisy answers may follow exact ones.
+    ``groups`` maps attributes to the groups to compare; other attributes compare all groups.
+    ``withhold_below`` applies at sites only. ``sha256`` is the checksum of the file, or empty
+    without a file. If ``after_exact``, noisy responses may follow exact responses.
     """
 
     policy_rules: tuple[PolicyRule, ...] = ()
@@ -268,18 +267,21 @@ class Policy:
     sha256: str = ""
 
     def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
-        """Return the rules for these clients; reject a budget for anybody else."""
+        """Return the rules for these clients; raise `DataError` for budgets of other clients."""
         with naming(f"policy {self.source!r}"):
             return tuple(rule.for_clients(clients) for rule in self.policy_rules)
 
     def levels(self, levels: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-        """Return the groups to compare, out of those the data has."""
+        """Return the groups to compare, given the groups in the data."""
         with naming(f"policy {self.source!r}"):
             return compare_only(levels, self.groups)
 
 
 def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Policy:
-    """Read and check a policy file. The policy of a site is closed where it sets nothing."""
+    """Read and check a policy file.
+
+    By default, a policy ``of_site`` withholds rare levels and small groups but allows curvature.
+    """
     where = f"policy {str(path)!r}"
     try:
         content = Path(path).read_bytes()
@@ -298,23 +300,23 @@ def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Polic
     for number, one in enumerate(identities, start=1):
         if one in identities[: number - 1]:
             raise DataError(
-                f"In {where}: `rule {number}` compares the same as an earlier rule. Join them; "
-                "single clients have their budgets under [rule.clients]."
+                f"In {where}: `rule {number}` compares the same rates as an earlier rule. Join "
+                "them, with budgets of single clients under [rule.clients]."
             )
     privacy, given = read.privacy, (read.min_group_rows, read.withhold_below)
     if privacy is not None and any(given):
         raise DataError(
-            f"In {where}: `min-group-rows` and `withhold-below` must be left out beside [privacy]: "
-            "what is withheld would depend on the rows, and noise does without."
+            f"In {where}: `min-group-rows` and `withhold-below` must be left out with [privacy], "
+            "because private rows must not determine what is withheld."
         )
-    is_closed = of_site and privacy is None
+    withholds = of_site and privacy is None
     with naming(where):
         budget = None if privacy is None else PrivacyBudget(privacy.epsilon, privacy.delta)
     return Policy(
         policy_rules=read.rule or (),
         groups=read.groups,
-        min_group_rows=read.min_group_rows or (MIN_GROUP_ROWS if is_closed else 1),
-        withhold_below=read.withhold_below or (WITHHOLD_BELOW if is_closed else 1),
+        min_group_rows=read.min_group_rows or (MIN_GROUP_ROWS if withholds else 1),
+        withhold_below=read.withhold_below or (WITHHOLD_BELOW if withholds else 1),
         preference=read.preference,
         limits=read.limits,
         privacy=budget,
@@ -326,7 +328,7 @@ def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Polic
 
 
 def read_table(kind: type[T], table: Any, where: str) -> T:
-    """Return a TOML table as a `msgspec` structure; an error names the key and the file."""
+    """Return a TOML table as a `msgspec` structure; raise `DataError` with the key and the file."""
 
     def as_path(_: type, value: object) -> Path:
         if not isinstance(value, str) or not Path(value).is_absolute():
@@ -355,7 +357,7 @@ _TABLES = {"rule": PolicyRule, "preference": Preference, "limits": Limits, "priv
 def compare_only(
     levels: Mapping[str, Sequence[str]], groups: Mapping[str, Sequence[str]]
 ) -> dict[str, tuple[str, ...]]:
-    """``levels``, reduced to the named ``groups`` of the attributes that ``groups`` has."""
+    """Return ``levels``, reduced to ``groups`` for the attributes in ``groups``."""
     for attribute, names in groups.items():
         if attribute not in levels:
             raise DataError(
@@ -374,10 +376,9 @@ def compare_only(
 def stricter(
     ours: Iterable[Rule], theirs: Iterable[Rule], clients: Sequence[ClientId]
 ) -> tuple[Rule, ...]:
-    """All rules of both, and where both have one, for each client the tighter budget.
+    """Return the union of two sets of rules, with the tighter budget of each client.
 
-    The tighter difference is the smaller one, the tighter ratio the larger one. No budget at all
-    is the loosest.
+    A smaller difference and a larger ratio are tighter. Any budget is tighter than none.
     """
     merged: dict[tuple[str, ...], Rule] = {}
     for rule in (*ours, *theirs):
@@ -387,7 +388,7 @@ def stricter(
 
 
 def identity(rule: Rule) -> tuple[str, ...]:
-    """Return what identifies a rule: two with the same identity differ in their budgets only."""
+    """Return the key of a rule; two rules with the same key can differ in their budgets only."""
     return rule.name, rule.metric, rule.attribute, rule.scope
 
 
@@ -405,7 +406,7 @@ def _tighter(rule: Rule, one: float | None, other: float | None) -> float | None
 
 
 def check_rules_kept(name: ClientId, own: Sequence[Rule], in_force: Sequence[Rule]) -> None:
-    """Raise `DataError` if the rules in force are looser for this client than its own."""
+    """Raise `DataError` if the rules in force are looser for a client than its own rules."""
     who = [name]
     known = {identity(rule): _budget(rule, name) for rule in in_force}
     for rule in stricter(in_force, own, who):
@@ -424,7 +425,7 @@ def _budget(rule: Rule, name: ClientId) -> float | None:
 
 @contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Put the file before the sentence of a check."""
+    """Raise `DataError` that names the file for a `ValueError` inside a ``with`` statement."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Disparity rules: what is compared between groups, and how much may differ.
+"""Disparity rules: rates compared between groups, and bounds on their differences or ratios.
 
 >>> rule = Difference("demographic_parity", "race", 0.05)
 >>> round(rule.disparity([0.30, 0.24]), 3)
@@ -20,7 +20,7 @@ Budget: TypeAlias = float | Mapping[ClientId, float] | None
 
 
 def with_label(kind: RateKind) -> str:
-    """Return the rows of a group that a rate counts, to follow the word "rows"."""
+    """Return a suffix for the word "rows" that describes the rows a rate counts."""
     label = LABEL_OF[kind]
     return "" if label is None else f" with label {label}"
 
@@ -39,9 +39,9 @@ RATE_KINDS: dict[str, tuple[RateKind, ...]] = {
 class _Rule:
     """Metric, attribute, budget and scope of a rule.
 
-    ``budget`` is one number for every client, a mapping with one number per client (a client that
-    is left out is unconstrained), or ``None``: measured, not constrained. ``scope="global"``
-    compares the groups over all clients' rows together.
+    ``budget`` is one number for all clients, or a mapping from clients to numbers in which missing
+    clients are not constrained. With ``budget=None``, disparities are measured but not constrained.
+    ``scope="global"`` compares groups over the rows of all clients together.
     """
 
     metric: Metric
@@ -67,21 +67,21 @@ class _Rule:
 
     @property
     def kinds(self) -> tuple[RateKind, ...]:
-        """The rates that the metric compares."""
+        """Return the kinds of rates that the metric compares."""
         return RATE_KINDS[self.metric]
 
     def budget_of(self, client: ClientId | None) -> float | None:
-        """Return the budget of a client, or of all rows together if ``client`` is ``None``."""
+        """Return the budget of a client, or of the rows of all clients if ``client`` is None."""
         if isinstance(self.budget, Mapping):
             return None if client is None else self.budget.get(client)
         return self.budget
 
     def least_rows(self, client: ClientId | None, given: float | None = None) -> float:
-        """Return the rows that a group needs to be compared at a client, unless ``given``.
+        """Return the minimum number of rows of a group that a client compares.
 
-        One row more or less selected must move a rate by clearly less than the budget allows: a
-        group needs 1.5 rows for each budget in one, and at least 30. From 100 rows on it is always
-        compared, however small the budget. Without a budget nothing is left out.
+        By default, it is 1.5 divided by the budget, so that one more selected row changes a rate by
+        less than the budget, but at least 30 and at most 100. It is 1 without a budget, and
+        ``given`` if that is not None.
         """
         if given is not None:
             return given
@@ -95,7 +95,7 @@ class _Rule:
 
 @dataclass(frozen=True)
 class Difference(_Rule):
-    """The largest minus the smallest group rate is at most the budget."""
+    """Rule that the largest minus the smallest group rate is at most the budget."""
 
     name: ClassVar[str] = "difference"
 
@@ -122,13 +122,13 @@ class Difference(_Rule):
 
 @dataclass(frozen=True)
 class Ratio(_Rule):
-    """The smallest divided by the largest group rate is at least the budget (four-fifths: 0.8)."""
+    """Rule that the smallest divided by the largest group rate is at least the budget."""
 
     name: ClassVar[str] = "ratio"
 
     @staticmethod
     def disparity(rates: Sequence[float]) -> float:
-        """Return the smallest divided by the largest rate; 1 if nobody is selected."""
+        """Return the smallest divided by the largest rate, or 1 if no row is selected."""
         return min(rates) / max(rates) if max(rates) > 0 else 1.0
 
     @staticmethod
@@ -153,9 +153,9 @@ Rule: TypeAlias = Difference | Ratio
 def rates_needed(
     rules: Iterable[Rule], levels: Mapping[str, Sequence[str]], also: Iterable[RateKind] = ()
 ) -> tuple[RateId, ...]:
-    """Return every (kind, attribute, group) that some rule compares, once, in a stable order.
+    """Return the distinct rates that the rules compare, in a stable order.
 
-    Rates of the kinds in ``also`` follow for the same attributes: some methods need them.
+    They are followed by rates of the kinds in ``also``, which some methods need.
     """
     needed: dict[RateId, None] = {}
     rules = list(rules)
@@ -178,12 +178,12 @@ def rates_needed(
 
 
 def check_budget_clients(rules: Iterable[Rule], clients: Sequence[ClientId]) -> None:
-    """Raise if a budget names an unknown client."""
+    """Raise `ValueError` if a budget names an unknown client."""
     for rule in rules:
         if isinstance(rule.budget, Mapping):
             check_clients_known("budget", rule.budget, clients)
 
 
 def without_budgets(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return the rules without budgets: measured, not constrained."""
+    """Return the rules without budgets, so that disparities are only measured."""
     return tuple(replace(rule, budget=None) for rule in rules)

@@ -1,4 +1,4 @@
-"""Any torch module with one logit under each client's budget.
+"""Train torch modules with one logit within each client's budget.
 
 >>> import numpy as np, torch
 >>> from fcfl import Difference
@@ -13,7 +13,7 @@
 >>> trained.budgets_met
 True
 
-Needs the extra ``fcfl[torch]``; ``import fcfl`` alone does not import torch.
+Requires the extra ``fcfl[torch]``. ``import fcfl`` does not import torch.
 """
 
 import warnings
@@ -59,21 +59,21 @@ class TorchClient:
     Parameters
     ----------
     module : nn.Module
-        One logit per row, shape (rows,) or (rows, 1). It is not changed, and evaluated as in
-        ``eval()``: without dropout, batch norm with its stored statistics. Parameters with
-        ``requires_grad=False`` are not trained.
+        Module that returns one logit per row, in shape (rows,) or (rows, 1). It is not changed. It
+        is evaluated in ``eval()`` mode: without dropout, and with stored statistics of batch norm.
+        Parameters with ``requires_grad=False`` are not trained.
     X : ndarray, sparse matrix or tensor, one row per label
-        Sparse rows are made dense a batch at a time. A tensor may have any shape.
+        Sparse rows are made dense batch by batch. A tensor may have any shape.
     y : array of 0 and 1
     groups : array of group names, or mapping from attribute to such an array
-        One array is the attribute ``"group"``. A row without a name (None, NaN, empty) counts for
-        the loss and belongs to no group.
+        A single array has the attribute ``"group"``. A row without a group (None, NaN, empty)
+        counts for the loss only.
     levels : mapping from attribute to all its group names, optional
-        By default the groups found in these rows. Clients need not have the same groups, because
-        rates go by name. A row of another group is rejected.
+        The default is the groups in these rows. Clients may have different groups, because rates
+        are matched by name. Raise `DataError` if a row has a group that is not listed.
     weights : one non-negative number per row, optional
-    device : where to compute, by default where the module's parameters are
-    batch_rows : how many rows are evaluated at once
+    device : device of the computation, by default that of the module's parameters
+    batch_rows : number of rows to evaluate at once
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TorchClient:
             raise ValueError("`X` must have at least one row, got none.")
 
     def named(self, name: ClientId, loss: Loss = CROSS_ENTROPY) -> LocalClient:
-        """Return the client under its name, for a `Federation`."""
+        """Return the client with a name, for a `Federation`."""
         model = self.model if self.model.loss == loss else replace(self.model, loss=loss)
         return LocalClient(name, self.data, model=model)
 
@@ -121,23 +121,23 @@ def train_module(
     on_round: Callable[[RoundInfo], None] | None = None,
     verbose: bool | None = None,
 ) -> TrainedModule:
-    """Train ``module`` from its own weights so that every client's budgets are met.
+    """Train ``module`` from its current weights so that every client's budgets are met.
 
     Parameters
     ----------
     module : nn.Module
-        The one the clients hold; it is not changed.
+        Same module as in ``clients``. It is not changed.
     clients : mapping from name to TorchClient
     rules : `Difference` and `Ratio`, on attributes that the clients have
-    method : by default ``SQP()``: the worst client's loss, then the mean
-        Its unset options are set for a network: see `TorchModule.adapt_method`.
+    method : training method, by default ``SQP()``
+        Options that are not given are set for a network: see `TorchModule.adapt_method`.
     l2 : weight of ``|params|**2 / 2`` in every loss
     confidence : level at which each budget holds on new rows; by default 0, see `train`
-    min_group_rows : a group with fewer rows at a client is left out of its comparison; see `train`
-    loss : "cross-entropy", "hinge", "squared", or one such as ``Hinge(width=0.05)``
-        Hinge is smoothed, by default over a width of 0.1; its logits are not log-odds.
-    threshold : the probability from which on a row is selected, by default .5; see `train`
-    on_round : called after every round
+    min_group_rows : minimum number of rows of a group that a client compares; see `train`
+    loss : "cross-entropy", "hinge", "squared", or an object such as ``Hinge(width=0.05)``
+        Hinge is smoothed, by default over a width of 0.1. Its logits are not log-odds.
+    threshold : smallest probability at which a row is selected, by default .5; see `train`
+    on_round : function that is called after every round
     verbose : whether to show a progress bar; by default if stdout is a terminal or a notebook
     """
     of_row = as_loss("loss", loss)
@@ -145,7 +145,7 @@ def train_module(
     for name, client in clients.items():
         if client.model.module is not module:
             raise ValueError(
-                f"`clients` must hold the module that is trained, but client {name!r} has another."
+                f"`clients` must have the module to train, but client {name!r} has another module."
             )
     tell = None if on_round is None else lambda info, share: on_round(info)
     trained = train(
@@ -174,8 +174,8 @@ def save_module(module: Any, folder: Path | str, about: Mapping[str, Any] | None
 
 
 def load_module(module: Any, folder: Path | str) -> Any:
-    """Return a copy of ``module`` with the weights of a folder, in evaluation mode.
+    """Return a copy of ``module`` with the weights in a folder, in evaluation mode.
 
-    ``module`` must be built as the saved one was; its own weights do not matter.
+    ``module`` must have the same architecture as the saved module. Its weights are not used.
     """
     return read_module(module, Path(folder))

@@ -127,7 +127,7 @@ def test_new_writes_settings_of_a_run(tmp_path):
     run = SitesConfig.from_run_config(config)
     assert run.sites == NAMES and run.out == folder / "runs" / "run"
     assert "already exists" in only_error(fcfl("nvflare", "new", folder))
-    assert "There is no lead's kit" in only_error(fcfl("nvflare", "run", folder))
+    assert "The lead's kit" in only_error(fcfl("nvflare", "run", folder))
     assert "There is no app in" in only_error(fcfl("nvflare", "run", tmp_path))
 
 

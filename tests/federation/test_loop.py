@@ -132,7 +132,7 @@ def test_a_missing_curvature_is_rejected(posed):
     request = Request((Point(np.zeros(5), "curvature", weights),))
     answers = runtime.evaluate(request)["client-2"]
     check_reports("client-2", answers, request.points, 2)
-    with pytest.raises(ReportError, match=r"'client-2' sent no `curvature`, which was asked for"):
+    with pytest.raises(ReportError, match=r"'client-2' sent no `curvature`, which was requested"):
         check_reports("client-2", alter(curvature=None)(answers), request.points, 2)
 
 

@@ -34,7 +34,7 @@ def test_a_requested_part_must_be_present_whole_and_finite(part):
     check_report("a", report, point, len(RATES))
     array = report.extras[part]
     wrong = [
-        (None, f"Client 'a' sent no `{part}`, which was asked for"),
+        (None, f"Client 'a' sent no `{part}`, which was requested"),
         (array[..., :-1], f"Client 'a' sent `{part}` of shape"),
         (np.full_like(array, np.nan), f"Client 'a' sent a non-finite number in `{part}`"),
         (array.astype(str), f"Client 'a' sent `{part}` of type"),

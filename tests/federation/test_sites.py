@@ -33,7 +33,7 @@ CHANGES = {
     "a rate of 1.7": ({"rates": np.array([1.7, 0.2])}, "a rate of 1.7"),
     "a rate too many": ({"rates": np.zeros(3)}, r"`rates` of shape \(3,\), expected \(2,\)"),
     "a short gradient": ({"loss_grad": np.zeros(2)}, r"`loss_grad` of shape \(2,\)"),
-    "no curvature": ({"curvature": None}, "no `curvature`, which was asked for"),
+    "no curvature": ({"curvature": None}, "no `curvature`, which was requested"),
     "negative rows": ({"n_rows": -3.0}, "a row count of -3.0"),
     "text for a loss": ({"loss": "low"}, r"content\[0\].loss"),
     "a loss below zero": ({"loss": -5.0}, "a loss of -5.0; it must lie between 0"),

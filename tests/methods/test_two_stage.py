@@ -567,16 +567,16 @@ def test_weight_decay_shrinks_the_parameters_with_every_step():
     [
         ({"step_size": 0.0}, r"`step_size` must be a positive number, got 0\.0\."),
         ({"step_size": float("nan")}, r"`step_size` must be a positive number, got nan\."),
-        ({"rounds": (5,)}, r"`rounds` must be two counts, one a stage, got \(5,\)\."),
-        ({"rounds": (5, -1)}, r"`rounds` must be two counts, one a stage, got \(5, -1\)\."),
+        ({"rounds": (5,)}, r"`rounds` must be two counts, one per stage, got \(5,\)\."),
+        ({"rounds": (5, -1)}, r"`rounds` must be two counts, one per stage, got \(5, -1\)\."),
         ({"temperatures": (0.1, 0.0)}, r"`temperatures` must be a positive number, got 0\.0\."),
         ({"coldest": -1.0}, r"`coldest` must be a positive number, got -1\.0\."),
         ({"coldest": None}, r"`coldest` must be a positive number, got None\."),
         ({"step_size": True}, r"`step_size` must be a positive number, got True\."),
         ({"step_size": "1"}, r"`step_size` must be a positive number, got '1'\."),
-        ({"rounds": 5}, r"`rounds` must be two counts, one a stage, got 5\."),
-        ({"rounds": (5.5, 1)}, r"`rounds` must be two counts, one a stage, got \(5\.5, 1\)\."),
-        ({"rounds": "ab"}, r"`rounds` must be two counts, one a stage, got 'ab'\."),
+        ({"rounds": 5}, r"`rounds` must be two counts, one per stage, got 5\."),
+        ({"rounds": (5.5, 1)}, r"`rounds` must be two counts, one per stage, got \(5\.5, 1\)\."),
+        ({"rounds": "ab"}, r"`rounds` must be two counts, one per stage, got 'ab'\."),
         ({"temperatures": 0.1}, r"`temperatures` must be a pair of numbers, got 0\.1\."),
         ({"temperatures": (1, 1, 1)}, r"`temperatures` must be a pair of numbers, got \(1, 1, 1\)"),
         ({"max_trials": -1}, r"`max_trials` must be a whole number, 0 or more, got -1\."),
@@ -619,5 +619,5 @@ def test_parameters_that_are_no_vector_are_refused(params):
 
 def test_parameters_that_are_not_finite_are_refused():
     problem, _ = simulated_problem([])
-    with pytest.raises(ValueError, match=r"^`params` must be finite, got nan"):
+    with pytest.raises(ValueError, match=r"^`params` must be finite, got a value of nan"):
         TwoStage().init([0.0, np.nan, 0.0, 0.0, 0.0], problem)

@@ -1,4 +1,4 @@
-"""The ServerApp: train over the sites that a Grid reaches."""
+"""ServerApp, which trains over the sites connected to a Grid."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -15,17 +15,17 @@ log = logging.getLogger("fcfl")
 
 _APP_FAILED = {1: "its app does not load", 2: "its app raised", 6: "a mod failed", 7: "bad app"}
 _LOST = {
-    3: "it was not answered in time",
-    4: "the answer expired",
-    5: "the node is gone",
+    3: "no response in time",
+    4: "the response expired",
+    5: "the node is not connected",
     8: "the app was killed",
 }
 
 
 class GridTransport:
-    """Carry messages over a Grid; each has a time-to-live, and replies are polled directly.
+    """Transport over a Grid, with a time-to-live for each message.
 
-    Polling directly avoids the 3 s sleep of `Grid.send_and_receive`.
+    Replies are polled directly, which avoids the 3 s sleep of `Grid.send_and_receive`.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -37,7 +37,7 @@ class GridTransport:
         return set(self._grid.get_node_ids())
 
     def send(self, node: int, content: bytes, seconds: float) -> str:
-        """Push one message that expires after ``seconds``."""
+        """Push a message that expires after ``seconds``; return its id."""
         message = Message(to_record(content), node, MessageType.QUERY, ttl=seconds)
         sent = [message_id for message_id in self._grid.push_messages([message]) if message_id]
         if not sent:
@@ -49,7 +49,7 @@ class GridTransport:
         """Pull the replies that have arrived."""
         for message_id in self._unsent.intersection(message_ids):
             self._unsent.remove(message_id)
-            yield Reply(message_id, None, "the SuperLink did not take it.", True)
+            yield Reply(message_id, None, "the SuperLink did not accept it.", True)
         under_way = [key for key in message_ids if not key.startswith("unsent")]
         if under_way:
             yield from map(_reply, self._grid.pull_messages(under_way))
@@ -60,7 +60,7 @@ def _reply(message: Message) -> Reply:
     if message.has_content():
         return Reply(message_id, from_record(message.content))
     code = message.error.code
-    why = _APP_FAILED.get(code) or _LOST.get(code) or "unknown to us"
+    why = _APP_FAILED.get(code) or _LOST.get(code) or "unknown reason"
     return Reply(message_id, None, f"{why} (Flower's code {code}).", code not in _APP_FAILED)
 
 

@@ -1,6 +1,6 @@
-"""NVIDIA FLARE as the engine, the recommended one (docs/nvflare.md).
+"""Adapter of NVIDIA FLARE, the recommended engine (docs/nvflare.md).
 
-`kits` makes what each machine needs, `lead` starts and follows runs, `server` and `site` are the
-two parts of a job, and `rehearsal` runs all of them on one machine. No other package imports
-nvflare.
+`kits` makes the startup kits of all machines, `lead` starts and follows runs, `server` and `site`
+are the two parts of a job, and `rehearsal` runs all of them on one machine. No other package
+imports nvflare.
 """

@@ -1,7 +1,7 @@
-"""Startup kits: what the server, each site and the lead need, closed by default.
+"""Startup kits of the server, each site and the lead, with strict policies.
 
-NVIDIA FLARE's own provisioning makes keys and certificates. The policies that it leaves open are
-replaced: a job may name only our classes, and it cannot bring code.
+NVIDIA FLARE's provisioning makes keys and certificates. Its permissive default policies are
+replaced: a job may use only classes of fcfl and cannot contain code.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from fcfl.engines.nvflare.site import SITE_FILE
 from fcfl.errors import FCFLError
 from fcfl.policy import Limits
 
-KITS, AUTHORITY = "kits", "authority"  # the second has the CA's key and stays where it is
+KITS, AUTHORITY = "kits", "authority"  # the folder authority has the CA's private key
 SERVER, LEAD = "server", "lead"  # kits beside those of the sites
 CONTROLLER = "fcfl.engines.nvflare.server.TrainingController"
 EXECUTOR = "fcfl.engines.nvflare.site.SiteExecutor"
@@ -40,8 +40,8 @@ _HOST = re.compile(
     r"(?=.{1,63}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]*[A-Za-z0-9])*"
 )
 
-# The lead may start, stop and watch runs, and read a run's log at the server. No other role may do
-# anything, and nobody may bring code, run commands at a site or read its files.
+# The lead may start, stop and follow runs, and read a run's log at the server. Other roles have no
+# rights, and no role may send code, run commands at a site or read its files.
 _ALLOWED = ("submit_job", "manage_job", "view")
 _AT_SERVER = ("get_job_log",)
 _FORBIDDEN = (
@@ -49,7 +49,7 @@ _FORBIDDEN = (
     "server-predeployed-flwr",
 )
 
-# Loggers of the engine that write a dozen lines for each task.
+# Loggers of the engine that write about a dozen lines per task.
 _NOISY = (
     "nvflare.apis.impl.wf_comm_server",
     "nvflare.private.fed.server.server_runner",
@@ -60,16 +60,16 @@ _NOISY = (
 
 
 def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[str, Path]:
-    """Make the kits that are missing in ``folder``/kits, and keep the others."""
+    """Make missing kits in ``folder``/kits and return their paths by name."""
     for site in sites:
         if not _SITE_NAME.fullmatch(site) or site.lower() in (SERVER, LEAD):
             raise FCFLError(
-                f"The site's name {site!r} cannot be that of a kit: use letters, digits, - and _, "
-                f"and neither {SERVER!r} nor {LEAD!r}."
+                f"`sites` must have names of letters, digits, - and _, other than {SERVER!r} and "
+                f"{LEAD!r}, got {site!r}."
             )
     if re.search(r"\s", str(folder.absolute())):
         raise FCFLError(
-            f"NVIDIA FLARE cannot run in {str(folder.absolute())!r}: the path has a space in it. "
+            f"NVIDIA FLARE cannot run in {str(folder.absolute())!r}, because the path has a space. "
             "Choose another folder."
         )
     if not _HOST.fullmatch(host):
@@ -79,7 +79,7 @@ def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[
         known = ":".join(map(str, server_address(place / SERVER)))
         raise FCFLError(
             f"The kits in {str(place)!r} are for the server {known}, not {host}:{port}. Remove "
-            "that folder to make all of them again."
+            "this folder to make all kits again."
         )
     missing = [name for name in (SERVER, LEAD, *sites) if not (place / name).exists()]
     if not missing:
@@ -102,16 +102,16 @@ def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[
 
 
 def server_address(kit: Path) -> tuple[str, int]:
-    """Return host and port of a server's kit."""
+    """Return the host and port in a server's kit."""
     table = _read(kit / "startup" / "fed_server.json")
     host, _, port = str(table["servers"][0]["service"]["target"]).rpartition(":")
     return host, int(port)
 
 
 def place_stores(kit: Path) -> None:
-    """Keep a server's jobs in its own folder: /tmp would lose them, and others could read them.
+    """Set the folders of a server's jobs inside its kit, because /tmp is shared and not permanent.
 
-    NVIDIA FLARE needs absolute paths, so a kit that was moved needs this again.
+    NVIDIA FLARE requires absolute paths, so this must be repeated after a kit is moved.
     """
     path = kit / "local" / "resources.json"
     text = path.read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ def place_stores(kit: Path) -> None:
 
 
 def _provision(place: Path, sites: Sequence[str], host: str, port: int) -> Path:
-    """Return the folder of new kits as NVIDIA FLARE makes them; earlier certificates are kept."""
+    """Provision all participants and return the folder of new kits; keep earlier certificates."""
     project = Project(name="fcfl", description="fcfl", props={"api_version": 3})
     server = {"name": host, "type": "server", "org": _ORG, "fed_learn_port": port}
     lead = {"name": _LEAD_NAME, "type": "admin", "org": _ORG, "role": "lead"}
@@ -145,7 +145,7 @@ def _provision(place: Path, sites: Sequence[str], host: str, port: int) -> Path:
 
 
 def _close(kit: Path, name: str) -> None:
-    """Put strict policies beside NVIDIA FLARE's defaults, which they replace."""
+    """Write strict policies, which override NVIDIA FLARE's defaults."""
     local, is_server = kit / "local", name == SERVER
     allowed = (*_ALLOWED, *_AT_SERVER) if is_server else _ALLOWED
     forbidden = _FORBIDDEN if is_server else (*_FORBIDDEN, *_AT_SERVER)

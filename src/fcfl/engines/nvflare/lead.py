@@ -1,4 +1,4 @@
-"""The lead's side: submit a run as a job, follow it, and submit it again after a fault."""
+"""Lead's side of a run: submit a job, follow it, and submit it again after a fault."""
 
 import contextlib
 import io
@@ -22,11 +22,11 @@ from fcfl.errors import FCFLError
 from fcfl.sites.settings import Config
 
 _TEMPLATE = Path(__file__).with_name("job")
-"""A job for no site. Sites request tasks every 0.05 s (NVIDIA FLARE's default is 2 s), and wait
-600 s for the server, since a busy machine needs more than the default of 60 s."""
+"""Template of a job, without sites. Sites request tasks every 0.05 s (NVIDIA FLARE's default: 2 s)
+and wait 600 s for the server, because the default of 60 s is too short on a busy machine."""
 _LOGIN_SECONDS = 15.0
 _POLL_SECONDS = 0.5
-_SILENT_SECONDS = 30.0  # after which a site counts as disconnected; NVIDIA FLARE waits for 600
+_SILENT_SECONDS = 30.0  # until a site without contact counts as disconnected; the engine's is 600
 _OUR_LINE = re.compile(r" - fcfl - [A-Z]+ - (?:\[[^\]]*\] - )?(.*)$")
 _REJECTED = (
     api_spec.AuthenticationError, api_spec.AuthorizationError, api_spec.InvalidJobDefinition,
@@ -40,7 +40,7 @@ Found = TypeVar("Found")
 
 
 class ServerUnreachable(FCFLError):
-    """The server does not answer at the moment."""
+    """The server does not respond at present."""
 
 
 class Fault(FCFLError):
@@ -49,7 +49,7 @@ class Fault(FCFLError):
 
 @dataclass(frozen=True)
 class Job:
-    """A job in the server's list; one that is listed but not running was lost in a restart."""
+    """A job in the server's list."""
 
     job_id: str
     status: str
@@ -57,17 +57,19 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether the job has ended, successfully or not."""
         return self.status.startswith("FINISHED") or self.status == LOST
 
 
 class Flare:
-    """A server, reached with the lead's kit of an app; a lost connection is made again."""
+    """Connection to a server with the lead's kit of an app; reconnects when it is lost."""
 
     def __init__(self, folder: Path) -> None:
         self._kit = folder.absolute() / KITS / LEAD
         if not self._kit.exists():
-            raise FCFLError(f"There is no lead's kit {str(self._kit)!r}: fcfl nvflare provision")
+            raise FCFLError(
+                f"The lead's kit {str(self._kit)!r} is missing. Make it: fcfl nvflare provision"
+            )
         self._session: Session | None = None
 
     def __enter__(self) -> "Flare":
@@ -85,15 +87,15 @@ class Flare:
         seconds: float,
         on_message: OnMessage,
     ) -> None:
-        """Run to the end; after a fault wait for all sites and submit again with `resume`.
+        """Run to the end; after a fault, wait for all sites and submit again with `resume`.
 
-        An error of the run itself, such as a site's refusal, ends it at once.
+        Raise `FCFLError` for an error of the run itself, such as a rejected request.
         """
         self.wait_for_sites(sites, seconds)
         running = [job.job_id for job in self.jobs() if not job.is_over]
         if running:
             raise FCFLError(
-                f"The run {running[0]} is under way. Wait for its end, or stop it: fcfl nvflare "
+                f"The run {running[0]} has not ended. Wait for its end, or stop it: fcfl nvflare "
                 "stop"
             )
         for left in reversed(range(tries)):
@@ -107,7 +109,7 @@ class Flare:
             except Fault as fault:
                 if not left:
                     raise
-                on_message(f"{fault} Continuing as soon as the server and all sites are there.")
+                on_message(f"{fault} Continuing when the server and all sites are available.")
             self.wait_for_sites(sites, seconds)
             config = {**config, "resume": True, "overwrite": False}
 
@@ -118,7 +120,7 @@ class Flare:
         return tuple(sorted(one.name for one in clients if (one.last_connect_time or 0) > recent))
 
     def jobs(self) -> list[Job]:
-        """Return all jobs, the newest first."""
+        """Return all jobs, newest first; a job listed as running may be lost in a restart."""
         system = self._ask(lambda session: session.get_system_info())
         running = {job.job_id for job in system.job_info}
         jobs = []
@@ -129,7 +131,7 @@ class Flare:
         return jobs
 
     def wait_for_sites(self, sites: Sequence[str], seconds: float) -> None:
-        """Wait until all sites are connected, also while the server is away."""
+        """Wait until all sites are connected; retry if the server does not respond."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -143,8 +145,8 @@ class Flare:
                 return
             if time.monotonic() > deadline:
                 raise FCFLError(
-                    f"Not connected after {seconds:g} s: {', '.join(missing)}. Start the kit "
-                    "there: startup/sub_start.sh"
+                    f"Not connected after {seconds:g} s: {', '.join(missing)}. Start the kits of "
+                    "these sites: startup/sub_start.sh"
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -157,7 +159,7 @@ class Flare:
     def follow(
         self, job_id: str, sites: Sequence[str], seconds: float, on_message: OnMessage
     ) -> None:
-        """Show the lines of a run until it ends, also over a lost connection.
+        """Report the log lines of a run until it ends; reconnect if the connection is lost.
 
         Raise `Fault` if a retry may succeed, and `FCFLError` for an error of the run itself.
         """
@@ -173,7 +175,7 @@ class Flare:
                     raise Fault(str(away)) from None
                 continue
             for line in lines[shown:]:
-                if not line.startswith((ERROR, FAULT)):  # reported as the end
+                if not line.startswith((ERROR, FAULT)):  # raised at the end
                     on_message(line)
             shown = max(shown, len(lines))
             if str(meta.get("status", "")).startswith("FINISHED"):
@@ -181,12 +183,12 @@ class Flare:
             time.sleep(_POLL_SECONDS)
 
     def abort(self, job_id: str) -> None:
-        """Stop a job; one that has ended is left as it is."""
+        """Stop a job, unless it has ended."""
         with contextlib.suppress(Exception):
             self._ask(lambda session: session.abort_job(job_id))
 
     def _lines(self, job_id: str) -> list[str]:
-        """Return the lines that our code has logged in a job so far."""
+        """Return the lines that fcfl has logged in a job."""
         logs = self._ask(lambda session: session.get_job_logs(job_id, target="server"))
         text = str(logs.get("logs", {}).get("server", ""))
         return [found.group(1) for line in text.splitlines() if (found := _OUR_LINE.search(line))]
@@ -200,13 +202,13 @@ class Flare:
                     kit = str(self._kit)
                     self._session = new_secure_session(user, kit, timeout=_LOGIN_SECONDS)
                 return request(self._session)
-        except Exception as error:  # the engine raises a dozen types, some of them bare
+        except Exception as error:  # the engine raises a dozen types, including `Exception`
             self._disconnect()
             sentence = " ".join(str(error).split()) or type(error).__name__
             if isinstance(error, _REJECTED):
-                raise FCFLError(f"The server rejects this: {sentence}") from None
+                raise FCFLError(f"The server rejects the request: {sentence}") from None
             raise ServerUnreachable(
-                f"The server does not answer: {sentence.rstrip('.')}."
+                f"The server does not respond: {sentence.rstrip('.')}."
             ) from None
 
     def _disconnect(self) -> None:
@@ -217,7 +219,7 @@ class Flare:
 
 
 def _quiet() -> contextlib.AbstractContextManager[Any]:
-    """Keep the engine's prints off the screen."""
+    """Suppress the engine's printed output."""
     return contextlib.redirect_stdout(io.StringIO())
 
 
@@ -236,13 +238,13 @@ def _check_ended_well(meta: Any, lines: Sequence[str]) -> None:
         kind = Fault if any("no reply" in part for part in detail) else FCFLError
         raise kind(f"The job was not accepted: {'; '.join(detail)}.")
     raise Fault(
-        f"The engine ended the job as {meta['status']} without a reason; see the logs of the "
-        "server and the sites."
+        f"The engine ended the job with status {meta['status']}; see the logs of the server and "
+        "the sites."
     )
 
 
 def write_job(folder: Path, sites: Sequence[str], config: Config) -> Path:
-    """Write a job for these sites: names of our classes, and settings for the server only."""
+    """Write a job for these sites, with names of classes, and settings for the server only."""
     job = folder / _TEMPLATE.name
     shutil.copytree(_TEMPLATE, job)
     meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))

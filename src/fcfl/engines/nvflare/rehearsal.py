@@ -1,4 +1,4 @@
-"""A rehearsal on this machine: real kits and real processes, which all end with it."""
+"""Rehearse a run on this machine, with real kits and processes that end with the rehearsal."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 def rehearse(
     folder: Path, nodes: Mapping[str, Mapping[str, str]], config: Config, on_message: OnMessage
 ) -> None:
-    """Start a server and the sites, train, and stop everything; ``nodes`` has each site's file."""
+    """Start a server and the sites, train, and stop them; ``nodes`` has each site's settings."""
     if folder.exists():
         for old in folder.iterdir():
             if old.name != _CACHE and old.is_dir():
@@ -57,9 +57,9 @@ def free_port() -> int:
 
 
 class LocalFlare:
-    """A server and sites as processes, from their kits; leaving the `with` block ends all of them.
+    """A server and sites as processes, which end when the ``with`` block is left.
 
-    Kits are copied from ``kits`` to ``folder``, which gets all logs, so that the kits stay clean.
+    Kits are copied from ``kits`` to ``folder``, which also has all logs.
     """
 
     def __init__(self, folder: Path, kits: Path) -> None:
@@ -76,7 +76,7 @@ class LocalFlare:
                 self.stop(name)
 
     def start_server(self) -> None:
-        """Start the server and wait until it listens."""
+        """Start the server and wait until it accepts connections."""
         kit = self._copy(SERVER)
         place_stores(kit)
         self._start(SERVER_PROCESS, kit, "server.server_train", "fed_server.json")
@@ -87,16 +87,16 @@ class LocalFlare:
             time.sleep(0.1)
 
     def start_site(self, name: str, config: Mapping[str, str], *, claims: str = "") -> None:
-        """Start a site with its file; ``claims`` is a name to use instead of the kit's."""
+        """Start a site with its settings; ``claims`` replaces the name in the kit."""
         kit = self._copy(name)
         (kit / "local" / SITE_FILE).write_text(tomli_w.dumps(config), encoding="utf-8")
         self._start(name, kit, "client.client_train", "fed_client.json", f"uid={claims or name}")
 
     def stop(self, name: str, *, kill: bool = False) -> None:
-        """End a process and all that it has started; with ``kill`` as a power cut would."""
+        """End a process and its children, first by SIGTERM unless ``kill``."""
         process = self.processes.pop(name)
         family = [process]
-        with suppress(psutil.NoSuchProcess):  # job processes lead sessions of their own
+        with suppress(psutil.NoSuchProcess):  # job processes have their own sessions
             family += process.children(recursive=True)
         if not kill:
             with suppress(psutil.NoSuchProcess):
@@ -108,7 +108,7 @@ class LocalFlare:
         psutil.wait_procs(family, timeout=_STOP_SECONDS)
 
     def log(self, name: str) -> Path:
-        """Return the log of a process."""
+        """Return the path of a process's log."""
         is_server = name == SERVER_PROCESS
         return self.folder / ("server.log" if is_server else f"site-{name}.log")
 
@@ -119,7 +119,7 @@ class LocalFlare:
         return place
 
     def _start(self, name: str, kit: Path, app: str, startup: str, *options: str) -> None:
-        """Run what the kit's own start script runs."""
+        """Run the same command as the kit's start script."""
         module = ["-u", "-m", f"nvflare.private.fed.app.{app}", "-m", str(kit), "-s", startup]
         settings = ["--set", "secure_train=true", *options, "org=fcfl", "config_folder=config"]
         self._start_command(name, [sys.executable, *module, *settings], kit)
@@ -145,7 +145,7 @@ def _listens(port: int) -> bool:
 
 @contextmanager
 def _signals_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM, the second of which would leave processes behind."""
+    """Ignore Ctrl-C and SIGTERM, so that no child process is left running."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:

@@ -1,4 +1,4 @@
-"""The server's part of a job: train over the sites, one Task per message."""
+"""Server's part of a job, which trains over the sites with one Task per message."""
 
 import itertools
 import logging
@@ -23,38 +23,39 @@ from fcfl.runs.site_run import serve
 from fcfl.sites.transport import Reply
 
 SETTINGS = "fcfl.toml"  # the run config, in the server's part of the job
-ERROR, FAULT = "error: ", "fault: "  # in the log: the run has failed, or is worth another try
+ERROR, FAULT = "error: ", "fault: "  # prefixes in the log; a run may be repeated after a fault
 _CHECK_SECONDS = 0.05
-_WAIT_SECONDS = 1.0  # for the next reply
+_WAIT_SECONDS = 1.0  # maximum time to wait for the next reply
 
 log = logging.getLogger("fcfl")
 
 
 class JobAborted(Exception):
-    """The engine ends the job; not an error of the run."""
+    """The engine has aborted the job."""
 
 
 @dataclass
 class TaskTransport:
-    """Carry messages as Tasks, which sites fetch. ``names`` are those of the certificates, by node.
+    """Transport of messages as Tasks, which sites fetch.
 
-    ``send_task`` offers a Task to the site of a name; ``is_over`` is true when the job must end.
+    ``names`` has the names in the sites' certificates, by node. ``send_task`` offers a Task to a
+    site by name. ``is_over`` returns whether the job must end.
     """
 
     names: Sequence[str]
     send_task: Callable[[Task, str], None]
     is_over: Callable[[], bool] = lambda: False
     unanswered: set[str] = field(default_factory=set)
-    """Sites whose last message has no answer: neither a result nor a refusal."""
+    """Sites without a response, result or rejection, to their last message."""
     _replies: "queue.SimpleQueue[Reply]" = field(default_factory=queue.SimpleQueue)
     _ids: Iterator[int] = field(default_factory=itertools.count)
 
     def nodes(self) -> Collection[int]:
-        """Return all sites of the job: it would not run without one of them."""
+        """Return all sites of the job, which requires all of them."""
         return range(len(self.names))
 
     def send(self, node: int, content: bytes, seconds: float) -> str:
-        """Offer one Task, which expires after ``seconds``."""
+        """Offer a Task that expires after ``seconds``; return the message's id."""
         message_id, name = str(next(self._ids)), self.names[node]
         self.unanswered.add(name)
 
@@ -71,7 +72,7 @@ class TaskTransport:
         return message_id
 
     def receive(self, message_ids: Collection[str]) -> Iterable[Reply]:
-        """Return the replies that have arrived; wait a little for the first."""
+        """Return the replies that have arrived, after waiting up to 1 s for the first."""
         if self.is_over():
             raise JobAborted("The job was aborted.")
         replies: list[Reply] = []
@@ -88,28 +89,28 @@ class TaskTransport:
         if code == ReturnCode.OK:
             return Reply(message_id, from_shareable(result))
         if code == ReturnCode.TASK_RESULT_FILTER_ERROR:
-            return Reply(message_id, None, "its own limit of size held the answer back.")
-        why = f"its part of the job failed ({code}); the log of its node has the rest."
+            return Reply(message_id, None, "its response exceeds the site's size limit.")
+        why = f"its part of the job failed ({code}); see the log of its node."
         return Reply(message_id, None, why)
 
 
 class TrainingController(Controller):  # type: ignore[misc]
-    """Run the command of the job's settings; an error ends the job with one sentence.
+    """Controller that runs the command of the job's settings.
 
-    This is the one controller that a server's kit lets a job name.
+    An error ends the job and is logged as one line. Kits of servers allow no other controller.
     """
 
     def __init__(self) -> None:
         super().__init__(task_check_period=_CHECK_SECONDS)
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Prepare nothing."""
+        """Do nothing; required by the engine."""
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Clean up nothing."""
+        """Do nothing; required by the engine."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Run to the end. A *fault* is an absent site that never answered; a refusal is none."""
+        """Run to the end; log an error as a fault if it is due to a site without a response."""
         log.setLevel(logging.INFO)
         names = sorted(client.name for client in fl_ctx.get_engine().get_clients())
 
