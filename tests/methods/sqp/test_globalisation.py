@@ -22,7 +22,7 @@ def search(**changes):
         "predicted": (np.array([0.5, 0.0]), np.array([0.1, 0.0])),
         "multipliers": NONE,
         "penalties": np.array([10.0, 1.0]),
-        "bend": 0.0,
+        "half_curvature": 0.0,
         "uses_augmented": False,
     }
     return Search(**(given | changes))
@@ -145,12 +145,12 @@ def test_step_as_the_quadratic_model_predicts_has_ratio_one():
         here=here,
         merits=(merit_of_rows(here),),
         predicted=(losses - 0.01, budgets),
-        bend=0.005,
+        half_curvature=0.005,
     )
     assert given.ratio(0, (losses - 0.005, budgets)) == pytest.approx(1.0)
     assert given.ratio(1, (losses - 0.00375, budgets)) == pytest.approx(1.0)
     assert given.ratio(0, (losses + 0.005, budgets)) == pytest.approx(-1.0)
-    assert replace(given, bend=0.0, predicted=here).ratio(0, here) == 1.0
+    assert replace(given, half_curvature=0.0, predicted=here).ratio(0, here) == 1.0
 
 
 def along_a_nonlinear_budget(excess, gain):
@@ -160,7 +160,7 @@ def along_a_nonlinear_budget(excess, gain):
         lengths=(1.0,), merits=(merit_of_rows(here),), here=here,
         predicted=(np.array([1.0 - 2 * gain]), np.array([0.0])),
         multipliers=(np.array([1.0]), np.array([0.1])), penalties=np.array([0.2]),
-        bend=gain, uses_augmented=True,
+        half_curvature=gain, uses_augmented=True,
     )  # fmt: skip
     return given, (np.array([1.0 - gain - 0.1 * excess]), np.array([excess]))
 

@@ -1,17 +1,17 @@
 r"""Curvature of the Lagrangian, as a positive definite matrix B.
 
-A step needs two operations of B: `whiten` gives rows ``W`` with ``W W^T = J B^{-1} J^T``, `solve`
-gives ``B^{-1} g``. B is one of two:
+A step uses two operations of B: `whiten` returns rows ``W`` with ``W W^T = J B^{-1} J^T``, and
+`solve` returns ``B^{-1} g``. B is one of two classes:
 
-* `Exact`: a Cholesky factor. Smooth rates have curvature a hundred times that of losses, so the
-  Hessian H of the Lagrangian is indefinite in about half of all rounds. `Damping` makes it positive
-  definite and damps it by how well past steps were predicted:
+* `Exact`: a Cholesky factor. The curvature of smooth rates is a hundred times that of losses, so
+  the Hessian H of the Lagrangian is indefinite in about half of all rounds. `Damping` makes it
+  positive definite and adapts the damping to the accuracy of past predictions:
 
   .. math:: B = t H + \big(f (1 - t) + \nu\big)\, s M + \sigma Q^T Q
 
-  M, the metric, is the Hessian of the losses at the start, and s the sum of the losses' weights. A
-  part 1 - t of H is replaced by M. Curvature across the active rows, Q, is added first: a step that
-  holds these rows fixed does not depend on it. :math:`\nu` is a Levenberg-Marquardt damping.
+  The metric M is the Hessian of the losses at the start, and s is the sum of the losses' weights. M
+  replaces a share 1 - t of H. Before that, curvature across the active rows Q is added, because it
+  does not affect a step that holds these rows fixed. :math:`\nu` is a Levenberg-Marquardt damping.
 
 * `LimitedMemory`: L-BFGS with Powell's damping, for any number of parameters.
 """
@@ -25,45 +25,45 @@ from scipy.linalg import solve_triangular
 from fcfl._types import Matrix, Vector
 from fcfl.errors import SolverError
 
-# Entries up to which rows are whitened one by one: for a matrix BLAS starts threads, which cost
-# milliseconds on a busy machine.
+# Number of entries up to which rows are whitened one by one. For larger matrices BLAS starts
+# threads, which costs milliseconds on a busy machine.
 _FEW_ENTRIES = 100_000
 
-# Powell's damping: the curvature along a step is at least this share of the model's. The Lagrangian
-# need not be convex, and BFGS stays positive definite only while it is along every step.
+# Powell's damping: smallest curvature along a step, as a share of the model's. BFGS requires
+# positive curvature along every step to remain positive definite; the Lagrangian may be nonconvex.
 _POWELL = 0.2
 
-# Share of an indefinite Hessian that is kept, the largest first.
+# Shares t of an indefinite Hessian to try, largest first.
 _PARTS = (0.5, 0.25, 0.1, 0.03, 0.0)
 
-# Curvature added across the active rows, as shares of the largest, until the matrix is positive
-# definite. The smallest sufficient one is taken: with more the step depends on the guess of the
-# active set.
+# Curvature to add across the active rows, as shares of the largest curvature. The first share that
+# makes the matrix positive definite is used, because with more curvature the step depends on the
+# estimated active set.
 _SHARES = (1e-3, 1e-2, 1e-1, 1.0)
 
-# A matrix is accepted as positive definite if it is so by this share of the metric. The second
-# is for matrices with curvature across the active rows, where these rows bound the step as well.
+# A matrix is accepted if it exceeds this share of the metric. The second value applies to matrices
+# with added curvature across the active rows, because these rows also bound the step.
 _MARGIN, _ACTIVE_MARGIN = 1e-2, 1e-3
 
-# Smallest lifted eigenvalues relative to the metric: where they are positive, and where they are
-# negative and may be so by rounding. Across the active rows a tenth of the largest curvature is
-# added first.
+# Smallest lifted eigenvalues relative to the metric, for positive and for negative eigenvalues. A
+# negative sign may be due to rounding. Before lifting, a tenth of the largest curvature is added
+# across the active rows.
 _POSITIVE, _NEGATIVE, _LIFTED_SHARE = 1e-3, 1e-2, 1e-1
 
-# Levenberg-Marquardt. A step that achieves less than a quarter of its prediction multiplies the
-# damping by four, one that achieves three quarters divides it by ten; below _SMALLEST it is 0.
+# Levenberg-Marquardt: the damping is multiplied by four after a step that achieves less than a
+# quarter of its prediction, and divided by ten after three quarters. Below _SMALLEST it is 0.
 _POOR, _GOOD, _UP, _DOWN = 0.25, 0.75, 4.0, 0.1
 _SMALLEST, _AFTER_REFUSAL = 1e-2, 1e-1
 
-# A step may be this many times as long as the longer of the last full ones, as many as are stored.
+# Largest ratio of a step's length to the longest of the last full steps, and their number.
 _GROWTH, _STORED = 3.0, 2
 
-# A step of length a is that of a matrix larger by 1/a. This share of the difference stays as
-# damping: with 0 the next full step is refused as well, with 1 steps become too short.
+# A step of length a equals the full step of a matrix multiplied by 1/a. This share of the change
+# becomes damping. With 0 the next full step would be rejected too, with 1 steps would be too short.
 _OF_SHORT_STEP = 0.3
 
-# A step that achieves more than predicted shows that M is too stiff: where probabilities are near 0
-# or 1 losses have less curvature than at the start. The share f of M is then halved.
+# If a step achieves more than predicted, M is too stiff: losses have less curvature where
+# probabilities are near 0 or 1 than at the start. The share f of M is then halved.
 _BETTER_THAN_PREDICTED, _WORSE, _LEAST_SHARE = 1.2, 0.6, 0.02
 
 
@@ -136,8 +136,8 @@ class Damping:
     """The metric M, the damping ``level``, and the ``share`` f of M that replaces H.
 
     ``metric`` is empty before the first Hessian, and with L-BFGS. ``is_mixed`` is true if the last
-    matrix was not H with curvature across active rows. ``lengths`` are those of the last full
-    steps, in the metric.
+    matrix contained the metric in place of H or had lifted eigenvalues. ``lengths`` are the lengths
+    of the last full steps in the metric.
     """
 
     metric: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
@@ -147,7 +147,7 @@ class Damping:
     lengths: tuple[float, ...] = ()
 
     def refused(self) -> "Damping":
-        """Return the damping after a step that was too long."""
+        """Return the damping after a rejected step."""
         return replace(self, level=max(_UP * self.level, _AFTER_REFUSAL))
 
     def taken(self, ratio: float, length: float) -> "Damping":
@@ -166,7 +166,7 @@ class Damping:
         return replace(self, level=level, share=share)
 
     def raised(self) -> "Damping":
-        """Return the damping for a step that would be too long."""
+        """Return a larger damping to shorten a step."""
         return replace(self, level=max(_UP * self.level, _SMALLEST))
 
     def arrived(self, step: Vector) -> "Damping":
@@ -174,7 +174,7 @@ class Damping:
         return replace(self, lengths=(*self.lengths, self._length(step))[-_STORED:])
 
     def reaches(self, step: Vector) -> bool:
-        """Return whether a step is not much longer than the last full ones; the first always is."""
+        """Return whether a step is not much longer than the last full ones, if there are any."""
         return not self.lengths or self._length(step) <= _GROWTH * max(self.lengths)
 
     def _length(self, step: Vector) -> float:
@@ -186,8 +186,8 @@ class Damping:
         """Return B for the Hessian of a Lagrangian whose losses' weights sum to ``weight``.
 
         ``active`` has the gradients of the rows that the step holds fixed. Near an optimum
-        (``is_near``) the eigenvalues of an indefinite Hessian are lifted one by one, because the
-        mixture with the metric is too stiff in all directions but a few.
+        (``is_near``) the eigenvalues of an indefinite Hessian are lifted one by one, because a
+        mixture with the metric is too stiff in most directions.
         """
         metric = weight * self.metric
         symmetric = (hessian + hessian.T) / 2
@@ -206,13 +206,13 @@ class Damping:
 
 
 def first_damping(hessian: Matrix) -> Damping:
-    """Return no damping, and as metric the first Hessian made positive definite."""
+    """Return zero damping, with the first Hessian made positive definite as metric."""
     factor = Exact.from_hessian(hessian).factor
     return Damping(factor @ factor.T)
 
 
 def _factored(matrix: Matrix, margin: Matrix) -> Exact | None:
-    """Return the matrix if it is positive definite by ``margin``."""
+    """Return the factor of a matrix if it is positive definite after subtracting ``margin``."""
     try:
         np.linalg.cholesky(matrix - margin)
         return Exact(np.asarray(np.linalg.cholesky(matrix)))
@@ -234,10 +234,10 @@ def _whole(matrix: Matrix, active: Matrix, metric: Matrix) -> Exact | None:
 
 
 def _lifted(matrix: Matrix, active: Matrix, metric: Matrix, level: float) -> Exact:
-    """Return the matrix with its eigenvalues relative to the metric made positive, and damped.
+    """Return the matrix with positive eigenvalues relative to the metric, and damping.
 
-    Negative ones change their sign: a step then leaves a saddle point as fast as it approaches a
-    minimum.
+    Negative eigenvalues change their sign, so that a step leaves a saddle point as fast as it
+    approaches a minimum.
     """
     if active.any():
         matrix = matrix + _LIFTED_SHARE * _across(matrix, active)
@@ -251,7 +251,7 @@ def _lifted(matrix: Matrix, active: Matrix, metric: Matrix, level: float) -> Exa
 
 
 def _across(matrix: Matrix, active: Matrix) -> Matrix:
-    """Return curvature across the span of the active rows, the largest that the matrix may have."""
+    """Return curvature across the span of the active rows, with the size of the matrix's norm."""
     lengths: Vector = np.linalg.norm(active, axis=1, keepdims=True)
     _, sizes, directions = np.linalg.svd(active / np.maximum(lengths, 1e-300), full_matrices=False)
     basis = directions[sizes > 1e-8 * sizes[0]]
@@ -328,7 +328,7 @@ class LimitedMemory:
         return int(self.steps.shape[0])
 
     def newer_half(self) -> "LimitedMemory":
-        """Return the memory with the newer half of its pairs; of one pair, none remains."""
+        """Return the memory with the newer half of its pairs, rounded down."""
         older = (self.n_pairs + 1) // 2
         return LimitedMemory(self.steps[older:], self.changes[older:], self.scale)
 

@@ -3,15 +3,15 @@ r"""The small quadratic programme of a step, in its dual.
 .. math:: \max_x\; c^T x - \tfrac12 |W^T x|^2 \quad\text{s.t.}\quad x_1..x_N \text{ in the simplex},
           \; 0 \le x_j \le u_j \text{ for the others}
 
-One variable per objective and constraint, whatever the number of parameters. ``W`` has one row
-per variable: its gradient, whitened by the curvature. Rows may be equal, opposite, zero or more
-than the columns, so the quadratic form is usually singular; the step ``W^T x`` is unique all the
-same.
+The dual has one variable per objective and constraint, for any number of parameters. Each row of
+``W`` is the gradient of a variable's objective or constraint, whitened by the curvature. The
+quadratic form is usually singular, because rows may be equal, opposite, zero or more numerous than
+columns. The step ``W^T x`` is nevertheless unique.
 
-DAQP's active-set method solves it, Clarabel's interior-point method what DAQP gets wrong and what
-is very large; Newton steps on the free variables then take off what a solver's tolerance left. A
-solution is judged by its own KKT residual, never by a solver's word. `python -m benchmarks qp`
-compares the two.
+The active-set method of DAQP is tried first. The interior-point method of Clarabel solves very
+large programmes and those on which DAQP fails. Newton steps on the free variables then reduce the
+remaining error. A solution is accepted by its own KKT residual, not by a solver's status. `python
+-m benchmarks qp` compares the two solvers.
 """
 
 from collections.abc import Callable
@@ -26,29 +26,29 @@ from scipy import sparse
 from fcfl._types import Matrix, Vector
 from fcfl.errors import SolverError
 
-# Which solver comes first was chosen by measurement: `python -m benchmarks qp`.
-_SMALL = 3000  # variables up to which the active-set method comes first
-_REDUCE = 100  # variables up to which many columns are reduced to few beforehand
-# With many more variables than columns most of them could be exchanged for each other, and the
-# active-set method does that one by one: 1,100 of 11 columns took it 10 to 50 s, the other .05 s.
-# Under large bounds the other leaves up to 1e-6 there, which is not worth those seconds.
-_CROWDED = 3  # times the columns
-_ROUGH = 1e-6  # scaled KKT residual at which a solution is accepted then
+# The order of solvers was chosen by `python -m benchmarks qp`.
+_SMALL = 3000  # largest number of variables for which the active-set method is tried first
+_REDUCE = 100  # largest number of variables for which the columns of W are reduced
+# With many more variables than columns, most variables are interchangeable, and the active-set
+# method exchanges them one by one. With 1,100 variables and 11 columns it took 10 to 50 s, the
+# interior-point method .05 s. The latter's residual of up to 1e-6 under large bounds is acceptable.
+_CROWDED = 3  # ratio of variables to columns above which this applies
+_ROUGH = 1e-6  # scaled KKT residual at which a solution is accepted in this case
 _GOOD = 1e-9  # scaled KKT residual at which a solution is accepted
-_BETTER = 1e-12  # the same where a second solver costs nothing: up to _REDUCE variables
+_BETTER = 1e-12  # the same for up to _REDUCE variables, where a second solver costs little
 # Scaled KKT residual above which the programme counts as unsolved. Groups of single rows at 35
-# clients left 1.2e-6 with 520 variables. The line search judges such a step like any other, and its
-# multipliers cannot pass for optimal: a run's own residual is computed from them.
+# clients had 1.2e-6 with 520 variables. The line search also applies to such a step, and the KKT
+# residual of a run is computed from the multipliers, so inaccurate ones cannot appear optimal.
 _USABLE = 1e-4
-_POLISHED = 1e-13  # scaled KKT residual that is rounding: no polishing improves it
-_TINY = 1e-300  # keeps a division by a zero row's length finite
+_POLISHED = 1e-13  # scaled KKT residual at the level of rounding
+_TINY = 1e-300  # prevents division by zero for a zero row
 
 
 @dataclass(frozen=True)
 class _Dual:
-    """The programme with ``c`` shifted on the simplex, so that its largest entry there is zero.
+    """The programme, with ``c`` shifted so that its largest entry on the simplex is zero.
 
-    ``gramian`` is ``W @ W.T``, ``lengths`` the root of its diagonal.
+    ``gramian`` is ``W @ W.T``, and ``lengths`` are the norms of the rows of ``W``.
     """
 
     W: Matrix
@@ -60,11 +60,11 @@ class _Dual:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether it has many more variables than columns."""
+        """Whether the programme has many more variables than columns."""
         return bool(self.c.size > max(_REDUCE, _CROWDED * self.W.shape[1]))
 
     def tidy(self, x: Vector) -> Vector:
-        """Return a nearby feasible point: clipped, and summing to one on the simplex."""
+        """Return a nearby feasible point by clipping and normalisation."""
         x = np.clip(x, 0.0, self.upper)
         on = self.on_simplex
         total = x[on].sum()
@@ -72,9 +72,9 @@ class _Dual:
         return x
 
     def pull(self, x: Vector) -> tuple[Vector, float]:
-        """Return the gradient of the objective, and the level of the simplex.
+        """Return the scaled gradient of the objective, and the level of the simplex.
 
-        Scaled by the size of its terms, so that rounding stays near 1e-16 however they cancel.
+        The scale is the size of the gradient's terms, so that rounding errors are near 1e-16.
         """
         q = self.c - self.W @ (self.W.T @ x)
         level = float(x[self.on_simplex] @ q[self.on_simplex])
@@ -82,7 +82,7 @@ class _Dual:
         return (q - level * self.on_simplex) / scale, level
 
     def residual(self, x: Vector) -> float:
-        """Return the largest natural residual: zero exactly at a solution."""
+        """Return the largest natural residual, which is zero exactly at a solution."""
         pull, _ = self.pull(x)
         bounded = np.clip(-pull, x - self.upper, x)
         return float(np.abs(np.where(self.on_simplex, np.minimum(x, -pull), bounded)).max())
@@ -91,7 +91,7 @@ class _Dual:
 def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector:
     """Return weights of the objectives (on the simplex) and of the constraints (up to ``upper``).
 
-    Raises `SolverError` when no solver reaches a scaled KKT residual of 1e-4.
+    Raise `SolverError` if no solver reaches a scaled KKT residual of 1e-4.
     """
     if not (np.isfinite(W).all() and np.isfinite(c).all()):
         raise SolverError("The step's quadratic programme has a non-finite entry.")
@@ -122,7 +122,7 @@ def _pose(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> _Dual:
     """Reduce the programme to few columns; solutions depend on W through inner products only."""
     m, n = W.shape
     if n > m and m <= _REDUCE:
-        W = np.asarray(np.linalg.qr(W.T, mode="r")).T  # the same inner products in fewer columns
+        W = np.asarray(np.linalg.qr(W.T, mode="r")).T  # fewer columns with equal inner products
     gramian = W @ W.T
     on_simplex = np.arange(m) < n_simplex
     bounds = np.concatenate([np.ones(n_simplex), upper])
@@ -143,9 +143,10 @@ def _attempts(dual: _Dual) -> list[Callable[[_Dual], Vector]]:
 def _by_daqp(dual: _Dual, dual_tolerance: float) -> Vector:
     """Solve the dense dual by active sets, constraint rows scaled to the objective rows' length.
 
-    DAQP's default tolerance ends its proximal loop too early on a scaled singular form and reports
-    success; 1e-14 to 3e-13 is where it is right. Rows of length zero do not bend the form and are
-    left out: of the objectives among them, the largest takes the weight that the others leave.
+    With its default tolerance, DAQP ends the proximal loop too early on a scaled singular form and
+    reports success. Tolerances from 1e-14 to 3e-13 are reliable. Rows of length zero do not affect
+    the quadratic form and are excluded. The largest objective among them receives the remaining
+    weight.
     """
     on = dual.on_simplex
     flat = dual.lengths == 0
@@ -164,7 +165,7 @@ def _by_daqp(dual: _Dual, dual_tolerance: float) -> Vector:
 def _daqp_of_curved(
     dual: _Dual, c: Vector, rows: NDArray[np.bool_], dual_tolerance: float, *, fills: bool
 ) -> Vector:
-    """Return weights of rows of positive length; they fill the simplex, or sum to at most one."""
+    """Return weights of rows of positive length; with ``fills`` they sum to one on the simplex."""
     on, lengths, c = dual.on_simplex[rows], dual.lengths[rows], c[rows]
     longest = lengths[on].max(initial=0.0) or lengths.max()
     largest = np.abs(c).max()
@@ -210,7 +211,7 @@ def _by_clarabel(dual: _Dual, objective: float) -> Vector:
 
 
 def _polish(dual: _Dual, x: Vector) -> Vector:
-    """Take up to three Newton steps on the free variables, while the residual falls."""
+    """Take up to three Newton steps on the free variables while the residual decreases."""
     residual = dual.residual(x)
     for _ in range(3):
         if residual <= _POLISHED:
@@ -223,14 +224,14 @@ def _polish(dual: _Dual, x: Vector) -> Vector:
 
 
 def _newton_step(dual: _Dual, x: Vector) -> Vector:
-    """Solve for the variables that look free, least norm, the others at their bounds.
+    """Return the minimum-norm solution for the free variables, with the others at their bounds.
 
-    A variable looks free when the minimum along it lies inside its bounds.
+    A variable counts as free if the minimum along it is inside its bounds.
     """
     on, H = dual.on_simplex, dual.gramian
     q = dual.c - dual.W @ (dual.W.T @ x)
     level = float(x[on] @ q[on])
-    with np.errstate(over="ignore"):  # along a zero row nothing bends
+    with np.errstate(over="ignore"):  # a zero row has no curvature
         reach = x + (q - level * on) / np.maximum(np.diag(H), _TINY)
     free = (reach > 0) & (on | (reach < dual.upper))
     if not free[on].any():

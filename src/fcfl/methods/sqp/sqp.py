@@ -1,21 +1,22 @@
 r"""Sequential quadratic programming for the min-max problem under budgets: the default method.
 
-Stage 1 minimises :math:`\max_k l_k`; stage 2 the mean of the :math:`l_k` with none above its value
-after stage 1 plus a small slack, without which the feasible set has no interior. The result is,
-of all models with the smallest worst loss, one that no client can improve on without harm to
-another. With the mean or a fixed temperature instead of the maximum one stage is enough: all
-weights are then positive, so its optimum is Pareto-optimal.
+Stage 1 minimises :math:`\max_k l_k`. Stage 2 minimises the mean of the :math:`l_k`, with each loss
+at most its value after stage 1 plus a small slack. Without the slack the feasible set would have no
+interior. The result has the smallest worst loss and is Pareto-optimal: no client's loss can
+decrease unless another increases. With the mean or a fixed temperature in place of the maximum, one
+stage is sufficient, because all weights are positive and the optimum is therefore Pareto-optimal.
 
-A round, top-down:
+A round has four steps:
 
-1. `SQP.step` evaluates the points of the request, takes the longest step that the search accepts
+1. `SQP.step` evaluates the points of the request and takes the longest step that the search accepts
    (`subproblem.Search`), or requests shorter ones.
-2. `_arrive` takes the curvature at the new iterate: the Lagrangian's Hessian, a sum over clients,
-   or one more L-BFGS pair (`curvature`).
-3. The quadratic programme (`subproblem`, solved in its dual by `qp`) gives the next step and the
-   multipliers. With exact curvature this is Newton's method on the KKT conditions near a solution.
-4. `_consider` requests the step, or ends the stage: when the KKT residual is within the tolerance,
-   when the quadratic model predicts no further change, or when no step lowers the violations.
+2. `_arrive` computes the curvature at the new iterate (`curvature`). It is the Hessian of the
+   Lagrangian, a sum over clients, or the L-BFGS memory with one more pair.
+3. The quadratic programme (`subproblem`, solved in its dual by `qp`) determines the next step and
+   the multipliers. With exact curvature, this is Newton's method on the KKT conditions near a
+   solution.
+4. `_consider` requests the step or ends the stage. A stage ends when the KKT residual is within the
+   tolerance, the quadratic model predicts no further change, or no step lowers the violations.
 """
 
 from collections.abc import Mapping
@@ -66,21 +67,20 @@ from fcfl.problem import (
     evaluate_point,
 )
 
-# A client's part of the Hessian is n × n: with 2,000 parameters 32 MB for each point of a request.
+# A client's part of the Hessian is n × n. With 2,000 parameters it has 32 MB per requested point.
 _EXACT_PARAMS = 2000
 
-# KKT residual at which a stage ends. The solver of the subproblem is accurate to about 1e-9, and
-# budgets count as met up to FEASIBILITY_TOLERANCE, so that a smaller residual proves nothing more.
+# KKT residual at which a stage ends. A smaller one has no benefit, because the subproblem's solver
+# is accurate to about 1e-9 and budgets are met up to FEASIBILITY_TOLERANCE.
 _TOLERANCE = 1e-6
 
-# A stage of the min-max problem ends before that when the quadratic model predicts that its
-# objective would change by no more than this; a share of the slack of stage 2, which must cover
-# what stage 1 left.
+# Predicted change of the objective below which a stage of the min-max problem ends earlier. It is
+# limited to a share of the slack of stage 2, because the slack must cover the error of stage 1.
 _GAP, _GAP_OF_SLACK = 3e-6, 0.06
 
 # Defaults of the options that differ between exact curvature and L-BFGS. The limits on rounds are
-# several times what converging runs take. With L-BFGS many full steps are rejected, so that shorter
-# ones are requested beside them.
+# several times those of converging runs. With L-BFGS many full steps are rejected, so shorter ones
+# are requested in the same exchange.
 _EXACT_OPTIONS: Mapping[str, Any] = {
     "rounds": (200, 200), "lookahead": (), "n_full_points": 1, "patience": 6,
 }  # fmt: skip
@@ -88,34 +88,34 @@ _LBFGS_OPTIONS: Mapping[str, Any] = {
     "rounds": (1000, 1000), "lookahead": (0.5, 0.2, 0.05, 0.01), "n_full_points": 2, "patience": 10,
 }  # fmt: skip
 
-# KKT residual up to which an indefinite Hessian is lifted instead of mixed.
+# KKT residual up to which eigenvalues of an indefinite Hessian are lifted; above, it is mixed with
+# the metric.
 _NEAR_OPTIMUM = 1e-2
 
-# The damping above which a step is left as long as it is: it is then mostly what the budgets
-# demand.
+# Damping above which a long step is accepted, because budgets then determine most of it.
 _STIFF = 10.0
 
-# Penalty of a violation in the merit before any multiplier is known.
+# Penalty of a violation in the merit before multipliers are available.
 _FIRST_PENALTY = 1.0
 
-# The step length at which the search ends: the merit's differences are then rounding.
+# Step length at which the search ends, because differences of the merit are rounding errors.
 _SHORTEST = 1e-12
 
-# Share of the slack by which a budget may be exceeded where stage 2 begins. A price is near .1 and
-# seldom above 3, so that meeting the budget costs less than the slack.
+# Largest violation at the start of stage 2, as a share of the slack. Prices are near .1 and rarely
+# above 3, so that meeting the budget costs less than the slack.
 _OF_SLACK = 0.2
 
-_DECADES = 6.0  # of the residual, from a typical first one of 1 to the default tolerance
+_DECADES = 6.0  # from a typical initial residual of 1 to the default tolerance
 
 
 @dataclass(frozen=True)
 class SQPState:
-    """The iterate, the step being tried, the multipliers, and the curvature learned so far.
+    """The iterate, the trial step, the multipliers, and the estimated curvature.
 
-    ``search.lengths[i]`` is the step length of the request's point ``i``. ``caps`` are the losses
-    that stage 2 may not exceed, one per client, empty in stage 1. ``loss_weights`` and
-    ``row_weights`` are the multipliers of the last step; ``prices`` and ``worst_weights`` those
-    with which stage 1 ended. ``cut_short`` is true if a stage ended before it converged.
+    ``search.lengths[i]`` is the step length of the request's point ``i``. ``caps`` are the upper
+    bounds on losses in stage 2, one per client, empty in stage 1. ``loss_weights`` and
+    ``row_weights`` are the multipliers of the last step, ``prices`` and ``worst_weights`` those at
+    the end of stage 1. ``cut_short`` is true if a stage ended before convergence.
     """
 
     problem: Problem
@@ -143,56 +143,56 @@ class SQPState:
 
     @property
     def multipliers(self) -> Multipliers:
-        """Return the weights under which the Lagrangian's curvature is requested or learned."""
+        """Multipliers for which the Lagrangian's curvature is requested or estimated."""
         return Multipliers(self.loss_weights, self.row_weights)
 
 
 @dataclass(frozen=True)
 class SQP:
-    r"""Options of the fast method.
+    r"""Options of sequential quadratic programming.
 
     Parameters
     ----------
     objective
-        ``"max"`` minimises the largest loss (the paper); ``"mean"`` the mean of the clients'
-        losses; a temperature :math:`\delta` the smooth maximum between them: small is near the
-        maximum, infinite is the mean.
+        Function of the clients' losses to minimise: ``"max"`` for the largest (as in the paper),
+        ``"mean"`` for the mean, or a temperature :math:`\delta` for the smooth maximum. A low
+        temperature approximates the maximum, an infinite one the mean.
     curvature
-        ``"exact"``: each client sends its part of the Lagrangian's Hessian; ``"lbfgs"``: learnt
-        from gradients, for any number of parameters; ``"auto"``: exact up to 2,000 parameters.
+        ``"exact"`` requests each client's part of the Lagrangian's Hessian. ``"lbfgs"`` estimates
+        it from gradients, for any number of parameters. ``"auto"``: exact up to 2,000 parameters.
     rounds
-        The most exchanges in each stage; by default 200 with exact curvature, 1,000 with learnt.
+        Maximum number of exchanges in each stage, by default 200 with exact curvature, else 1,000.
     tolerance
-        KKT residual at which a stage ends. By default 1e-6; but where there are two stages and
-        exact curvature, either ends as soon as the undamped quadratic model expects its objective
-        to change by at most 3e-6. A number, such as 1e-6, asks for that residual alone.
+        KKT residual at which a stage ends, by default 1e-6. With two stages and exact curvature,
+        the default also ends a stage if the undamped quadratic model predicts a change of the
+        objective of at most 3e-6. An explicit number disables this second criterion.
     feasibility
-        A stage ends only when no budget is violated by more than this, nor by more than
-        ``tolerance``; a first stage that the model ends may leave 1e-5 to the second.
+        Largest violation of a budget at the end of a stage, which ``tolerance`` limits as well. A
+        first stage ended by the model's prediction may leave violations up to 1e-5 to the second.
     lookahead
-        Shorter step lengths that are asked for together with the full step; by default none with
-        exact curvature, (0.5, 0.2, 0.05, 0.01) otherwise.
+        Shorter step lengths to request together with the full step, by default none with exact
+        curvature and (0.5, 0.2, 0.05, 0.01) otherwise.
     n_full_points
-        How many of the lengths, the full one first, are asked for with everything the next iterate
-        needs; the others with values only. Taking one of those costs a second round. By default 1
-        with exact curvature, 2 otherwise.
+        Number of step lengths, longest first, for which gradients and curvature are requested. The
+        other lengths are requested with values only, and taking one of them costs a second round.
+        By default 1 with exact curvature, 2 otherwise.
     penalty
-        Largest multiplier of a budget; raised when a budget needs more. The weights of violations
-        in the merit follow the multipliers.
+        Initial limit on the multipliers of budgets, raised if a budget requires a larger one. The
+        weights of violations in the merit follow the multipliers.
     max_penalty
-        The largest that it may be raised to: budgets that need more end a run as infeasible.
+        Largest value to which the limit is raised. A run whose budgets require more is infeasible.
     slack
-        How much a client's loss may rise in stage 2. The default keeps the worst loss within 1e-4
-        of its minimum, with room for rounding and the tolerance.
+        Largest increase of a client's loss in stage 2. The default keeps the worst loss within 1e-4
+        of its minimum, including rounding and the tolerance.
     protects
-        What stage 2 keeps: ``"all"`` clients' losses at the end of stage 1, or only the ``"worst"``
-        one (both below Eq. 15 of the paper): then a client's loss may rise up to the worst.
+        Whether stage 2 bounds ``"all"`` clients' losses by their values after stage 1, or by the
+        ``"worst"`` of these values (both below Eq. 15 of the paper).
     patience
-        A step is compared with the worst merit of this many last iterates, so that the curvature of
-        the constraints does not block full steps (the Maratos effect); by default 6 with exact
+        Number of last iterates whose worst merit a step must improve on, so that the curvature of
+        the constraints does not block full steps (the Maratos effect). By default 6 with exact
         curvature, 10 otherwise.
     memory
-        How many of the last steps L-BFGS learns from.
+        Number of steps in the L-BFGS memory.
     """
 
     objective: Literal["max", "mean"] | float = "max"
@@ -244,11 +244,11 @@ class SQP:
             )
 
     def is_exact(self, n_params: int) -> bool:
-        """Return whether clients send curvature."""
+        """Return whether exact curvature is requested for this number of parameters."""
         return self.curvature == "exact" or (self.curvature == "auto" and n_params <= _EXACT_PARAMS)
 
     def resolved(self, n_params: int) -> "Options":
-        """Return the options with every default resolved for a model of ``n_params`` parameters."""
+        """Return the options with all defaults for a model of ``n_params`` parameters."""
         exact = self.is_exact(n_params)
         defaults = _EXACT_OPTIONS if exact else _LBFGS_OPTIONS
         open_to = {name: getattr(self, name) for name in defaults}
@@ -268,17 +268,18 @@ class SQP:
         )
 
     def init(self, params: Vector, problem: Problem) -> SQPState:
-        """Request everything at ``params``, with the same weight for every client."""
+        """Request values and derivatives at ``params``, with equal weights of all clients."""
         params = checks.check_params(params)
         return _with_request(self.resolved(params.size), _first_state(params, problem, self))
 
     def restart(
         self, state: SQPState, problem: Problem, reports: Reports | None = None
     ) -> SQPState:
-        """Start again where ``state`` ended, with its multipliers and its curvature.
+        """Return a warm start at the end of ``state``, with its multipliers and curvature.
 
-        The problem may have other bounds, more rows at the end, or another L2 weight. ``reports``
-        are those on ``state.request``; if they contain the end, it is not requested again.
+        The problem may have other bounds, additional rows at the end, or another L2 weight.
+        ``reports`` are those on ``state.request``. If they include the final point, it is not
+        requested again.
         """
         options = self.resolved(state.params.size)
         fresh = _first_state(state.params, problem, self)
@@ -300,10 +301,10 @@ class SQP:
         return fresh
 
     def step(self, state: SQPState, reports: Reports) -> tuple[SQPState, RoundInfo]:
-        """Take the longest acceptable step of the request, or search on.
+        """Take the longest acceptable step of the request, or request shorter ones.
 
-        With a stale report among ``reports`` the round is provisional: the next step is taken
-        without a line search, and no stage ends.
+        If a report is stale, the round is provisional: the next step is taken without a line
+        search, and no stage ends.
         """
         after, info = _take_round(self.resolved(state.params.size), state, reports)
         stale = [name for name, answers in reports.items() if any(one.age for one in answers)]
@@ -312,7 +313,7 @@ class SQP:
         return _make_provisional(state, after), replace(info, note=f"stale: {', '.join(stale)}")
 
     def fraction_done(self, state: SQPState) -> float:
-        """Return how far the residual has come towards the tolerance, in powers of ten."""
+        """Return the progress of the KKT residual towards the tolerance on a logarithmic scale."""
         if state.status != "running":
             return 1.0
         tolerance = _TOLERANCE if self.tolerance is None else self.tolerance
@@ -324,12 +325,11 @@ class SQP:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a ``method`` with the defaults resolved that depend on the model.
+    """The options of a ``method`` with all defaults, which depend on the model.
 
-    ``temperature`` is ``None`` for the maximum and infinite for the mean of the clients' losses;
-    with ``exact``, clients send curvature; ``rounds`` has a limit for each stage; ``gap`` is the
-    change that the quadratic model may still predict at the end of a stage, 0 to end by the
-    residual only.
+    ``temperature`` is ``None`` for the maximum and infinite for the mean of the clients' losses.
+    ``exact`` is true if clients send curvature. ``rounds`` has a limit for each stage. ``gap`` is
+    the predicted change of the objective at which a stage ends, 0 to use the residual only.
     """
 
     method: SQP
@@ -344,7 +344,7 @@ class Options:
 
     @property
     def lengths(self) -> tuple[float, ...]:
-        """Return the step lengths to try first: the full step and the shorter ones."""
+        """Step lengths of the first request: the full step and shorter ones."""
         return (1.0, *self.lookahead)
 
 
@@ -363,7 +363,7 @@ def _first_state(params: Vector, problem: Problem, method: SQP) -> SQPState:
         caps=np.zeros(0),
         penalty=method.penalty,
         direction=np.zeros(params.size),
-        # The first point is only evaluated: there is nothing to compare it with.
+        # The first point has no predecessor, so it is accepted without a comparison.
         search=Search((1.0,), True, (), none, none, none, np.zeros(0), 0.0, False),
         loss_weights=np.full(n_clients, 1.0 / n_clients),
         row_weights=np.zeros(n_rows),
@@ -378,12 +378,12 @@ def _first_state(params: Vector, problem: Problem, method: SQP) -> SQPState:
 
 
 def target_of(options: Options, state: SQPState) -> Target:
-    """Return what the present stage minimises and keeps; stage 2 always minimises the mean."""
+    """Return the objective and caps of the present stage; stage 2 always minimises the mean."""
     return Target(np.inf if state.stage == 2 else options.temperature, state.caps)
 
 
 def _rounds_left(options: Options, state: SQPState) -> int:
-    """Return the rounds until the limit of the stage; negative if stale reports extended it."""
+    """Return the rounds before the limit of the stage, negative if stale reports extended it."""
     return options.rounds[state.stage - 1] - state.rounds[state.stage - 1]
 
 
@@ -391,9 +391,9 @@ def _rounds_left(options: Options, state: SQPState) -> int:
 
 
 def _take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQPState, RoundInfo]:
-    """Take the longest acceptable step of the request, or search on along it.
+    """Take the longest acceptable step of the request, or request shorter ones along it.
 
-    A step of which only values are known is requested again, alone, and then taken.
+    An accepted step with values only is requested again with derivatives, and then taken.
     """
     points = [
         evaluate_point(state.problem, point.params, reports, index)
@@ -406,8 +406,8 @@ def _take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQ
     accepted = next(passing, None)
     if accepted is None:
         shown, length = points[-1], 0.0
-        # A quarter of the shortest length that failed: together with `lookahead` the next request
-        # spans two more orders of magnitude.
+        # A quarter of the shortest rejected length: with `lookahead`, the next request covers two
+        # more orders of magnitude.
         shorter = min(search.lengths) / 4
         if options.exact:
             shorter = search.shorter(target.rows(shown))
@@ -427,7 +427,7 @@ def _take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQ
 
 
 def _search_again(options: Options, state: SQPState, length: float, *, settled: bool) -> SQPState:
-    """Request ``length``: to take it when ``settled``, otherwise with its own shorter lengths."""
+    """Request a step length, to be taken if ``settled``, otherwise together with shorter ones."""
     if length < _SHORTEST:
         return _cut_short(state)
     lengths = (length,) if settled else tuple(length * part for part in options.lengths)
@@ -438,8 +438,8 @@ def _search_again(options: Options, state: SQPState, length: float, *, settled: 
 def _with_request(options: Options, state: SQPState) -> SQPState:
     """Request the points ``params + length * direction``.
 
-    The longest ones carry everything that the next iterate needs, the others values only. In the
-    last round all of them do, because a shorter step cannot be requested again.
+    The longest ones are requested with derivatives, the others with values only. In the last round
+    all are requested with derivatives, because no further request is possible.
     """
     weights = curvature_weights(state.problem, state.multipliers) if options.exact else None
     lengths = state.search.lengths
@@ -455,10 +455,10 @@ def _with_request(options: Options, state: SQPState) -> SQPState:
 
 
 def _make_provisional(before: SQPState, after: SQPState) -> SQPState:
-    """Return what remains of a round in which some reports were stale.
+    """Return the state after a round with stale reports.
 
-    A stale report is about another point, so no merit may be compared with it: the next step is
-    taken without a line search, and past merits are dropped. No stage ends by it; the round is only
+    A stale report describes another point, so its merit cannot be compared. The next step is taken
+    without a line search, and past merits are discarded. If the round would end a stage, it is only
     counted.
     """
     if after.status != "running" or after.stage != before.stage:
@@ -470,7 +470,7 @@ def _make_provisional(before: SQPState, after: SQPState) -> SQPState:
 
 
 def _arrive(options: Options, state: SQPState, at: Evaluation) -> SQPState:
-    """Make ``at`` the iterate, and solve for the next step."""
+    """Make ``at`` the iterate and compute the next step."""
     if options.exact:
         damping, found = _damped_step(options, state, at)
         state = replace(state, damping=damping)
@@ -482,11 +482,10 @@ def _arrive(options: Options, state: SQPState, at: Evaluation) -> SQPState:
 
 
 def _damped_step(options: Options, state: SQPState, at: Evaluation) -> tuple[Damping, Found]:
-    """Solve for a step under exact curvature, damped until it is not much longer than the last.
+    """Compute a step under exact curvature, damped until it is not much longer than the last ones.
 
-    With hardly any damping a step can become ten times as long from one round to the next, beyond
-    where the rates' linearisation holds. Curvature was requested under the multipliers of the step
-    that led here.
+    With little damping, a step may be ten times as long as its predecessor, where the linearisation
+    of the rates is invalid. The curvature was requested under the multipliers of the last step.
     """
     target, damping, step = target_of(options, state), state.damping, at.params - state.params
     hessian = lagrangian_hessian(state.multipliers, target, at)
@@ -512,8 +511,8 @@ def _damped_step(options: Options, state: SQPState, at: Evaluation) -> tuple[Dam
 def _learn(options: Options, state: SQPState, at: Evaluation) -> LimitedMemory:
     r"""Return the L-BFGS memory with one more pair: the step and the change of the gradient.
 
-    Both gradients are those of the Lagrangian under the multipliers of the step. ``B s`` needs no
-    product: the step solves :math:`B d = -\nabla L`.
+    Both gradients are those of the Lagrangian under the multipliers of the step. ``B s`` is known
+    without a product, because the step solves :math:`B d = -\nabla L`.
     """
     if state.lagrangian_grad.size == 0:
         return state.memory
@@ -528,12 +527,15 @@ def _learn(options: Options, state: SQPState, at: Evaluation) -> LimitedMemory:
 
 
 def _consider(options: Options, state: SQPState, at: Evaluation, found: Found) -> SQPState:
-    """Request the step that was found, under its penalty and multipliers; or end the stage.
+    """Request the computed step, or end the stage.
 
-    A stage ends when the KKT residual is within the tolerance and the budgets are met; when the
-    quadratic model predicts no change; when it is out of rounds; or when no step lowers the
-    violations even under the largest penalty. Before that the penalty grows, and the step is
-    solved for again at the same point.
+    A stage ends in one of four cases:
+
+    1. The KKT residual is within the tolerance and the budgets are met.
+    2. The quadratic model predicts no change.
+    3. The limit on rounds is reached.
+    4. No step lowers the violations under the largest penalty. Under a smaller penalty, raise it
+       and compute the step again at the same point.
     """
     target, step = target_of(options, state), found.step
     kkt = kkt_residual(at, target, step)
@@ -553,7 +555,7 @@ def _consider(options: Options, state: SQPState, at: Evaluation, found: Found) -
     if is_over or _predicts_no_change(options, state, found):
         return _finish_stage(options, state, at, found)
     if found.penalty > options.method.max_penalty and options.method.max_penalty < PENALTY_LIMIT:
-        return _end_infeasible(state, at)  # beyond its default, only steps may raise the penalty
+        return _end_infeasible(state, at)  # at the default limit, a step may raise the penalty
     if is_stuck(found, options.tolerance):
         if found.penalty >= options.method.max_penalty:
             return _end_infeasible(state, at)
@@ -567,11 +569,11 @@ def _consider(options: Options, state: SQPState, at: Evaluation, found: Found) -
 
 
 def _begin_search(options: Options, state: SQPState, found: Found) -> Search:
-    """Return a search over all lengths of a step, compared with the merits of the last iterates.
+    """Return a search over the lengths of a step, with the merits of the last iterates.
 
-    With exact curvature each penalty moves towards twice its multiplier in every round: fixed far
-    above multipliers near .1 it would reject full steps. With L-BFGS it is lowered only when it has
-    rejected some.
+    With exact curvature, each penalty approaches twice its multiplier in every round, because
+    penalties far above multipliers near .1 would reject full steps. With L-BFGS a penalty is
+    lowered only after it rejected a full step.
     """
     step, penalty = found.step, found.penalty
     multipliers, penalties = step.constraint_weights, state.search.penalties
@@ -591,7 +593,7 @@ def _begin_search(options: Options, state: SQPState, found: Found) -> Search:
         predicted=step.predicted,
         multipliers=(step.objective_weights, multipliers),
         penalties=penalties,
-        bend=step.bend,
+        half_curvature=step.half_curvature,
         uses_augmented=options.exact,
     )
 
@@ -600,23 +602,23 @@ def _begin_search(options: Options, state: SQPState, found: Found) -> Search:
 
 
 def _has_stage_2(options: Options, state: SQPState) -> bool:
-    """Return whether a stage 2 follows; a smooth objective needs none."""
+    """Return whether stage 2 follows the present stage; smooth objectives have one stage."""
     several = options.temperature is None and len(state.problem.clients) > 1
     return state.stage == 1 and several and options.rounds[1] > 0
 
 
 def _largest_allowed(options: Options, state: SQPState) -> float:
-    """Return the violation with which a stage may end; stage 2 can lower what its slack covers."""
+    """Return the largest violation at the end of a stage; stage 2 can remove small ones."""
     if not _has_stage_2(options, state):
         return options.method.feasibility
     return max(options.method.feasibility, _OF_SLACK * options.method.slack)
 
 
 def _predicts_no_change(options: Options, state: SQPState, found: Found) -> bool:
-    """Return whether the quadratic model predicts that nothing is to be gained.
+    """Return whether the quadratic model predicts no relevant change.
 
-    A model whose Hessian is not positive definite along the active rows predicts nothing, because
-    the point may be a saddle point.
+    Return False if the Hessian is not positive definite along the active rows, because the point
+    may be a saddle point.
     """
     if state.damping.is_mixed or options.gap == 0 or len(state.problem.clients) == 1:
         return False
@@ -626,11 +628,11 @@ def _predicts_no_change(options: Options, state: SQPState, found: Found) -> bool
 
 
 def _finish_stage(options: Options, state: SQPState, at: Evaluation, found: Found) -> SQPState:
-    r"""Begin stage 2 from ``at``, where all that it needs is known; or end.
+    r"""Begin stage 2 from the evaluation ``at``, or end the run.
 
-    Stage 2 minimises the mean subject to :math:`l_k(\theta) \le l_k(\theta_1) + \text{slack}`.
-    Where only the worst client is protected, the right side is the largest of them for all k. With
-    exact curvature its first step is as long as the slack allows to second order.
+    Stage 2 minimises the mean subject to :math:`l_k(\theta) \le l_k(\theta_1) + \text{slack}`. If
+    only the worst client is protected, the right side is its largest value for all k. With exact
+    curvature, the first step is as long as the slack allows to second order.
     """
     if not _has_stage_2(options, state) or at.largest_violation > _largest_allowed(options, state):
         return _end_run(state)
@@ -655,7 +657,7 @@ def _finish_stage(options: Options, state: SQPState, at: Evaluation, found: Foun
 
 
 def _with_stage_1_multipliers(state: SQPState) -> SQPState:
-    """Store the multipliers of stage 1: stage 2 has another objective, and others."""
+    """Store the multipliers of stage 1, because those of stage 2 refer to another objective."""
     return replace(state, prices=state.row_weights, worst_weights=state.loss_weights)
 
 
@@ -671,15 +673,15 @@ def _end_run(state: SQPState) -> SQPState:
 
 
 def _cut_short(state: SQPState) -> SQPState:
-    """End the run at an iterate that has not just been evaluated: without a stage 2."""
+    """End the run without stage 2, at an iterate whose evaluation is not available."""
     return _end_run(replace(state, cut_short=True))
 
 
 def _end_infeasible(state: SQPState, at: Evaluation) -> SQPState:
-    """End at a stationary point of the violations.
+    """End the run at a stationary point of the violations.
 
-    Its multipliers are those of the violations alone, so no prices are reported. In stage 2 it is a
-    cap that cannot be met, and the iterate is good enough.
+    The multipliers there are those of the violations only, so no prices are reported. In stage 2
+    the violated constraint is a cap on a loss, and the run ends with the present iterate.
     """
     if state.stage == 2:
         return _cut_short(state)
@@ -691,7 +693,7 @@ def _end_infeasible(state: SQPState, at: Evaluation) -> SQPState:
 
 
 def loss_curvature(state: SQPState) -> Point:
-    """Return the point that asks for the Hessian of the losses, in the objective's weights."""
+    """Return the point that requests the Hessian of the losses, weighted as in the objective."""
     none = np.zeros(state.problem.n_rates)
     weights = {
         client: CurvatureWeights(float(weight), none)
@@ -701,9 +703,9 @@ def loss_curvature(state: SQPState) -> Point:
 
 
 def inverse_factor(at: Evaluation, state: SQPState) -> Matrix | None:
-    """Return F with ``F @ F.T`` the inverse Hessian of the losses; None if that is indefinite.
+    """Return F such that ``F @ F.T`` is the inverse Hessian of the losses, None if indefinite.
 
-    ``at`` is the answer to `loss_curvature`.
+    ``at`` is the evaluation of `loss_curvature`.
     """
     ridge = at.problem.l2 * state.loss_weights.sum() * np.eye(at.params.size)
     try:

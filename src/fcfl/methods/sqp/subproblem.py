@@ -1,39 +1,38 @@
-r"""The step of a round: the quadratic programme that gives it, and which of its lengths are taken.
+r"""The step of a round: the quadratic programme for its direction, and the search for its length.
 
-**The programme** (`find_step`) is what a stage minimises and keeps, linearised at a point:
+**The programme** (`find_step`) linearises the objective and constraints of a stage at a point:
 
 .. math:: \min_{d,t,s}\; t + \tfrac12 d^T B d + \rho \sum_j s_j \quad\text{s.t.}\quad
           a_i + \nabla a_i \cdot d \le t,\; b_j + \nabla b_j \cdot d \le s_j,\; s_j \ge 0
 
-The rows ``a`` are objectives, the rows ``b`` constraints, feasible when ``<= 0``. The programme
-always has a solution; a positive ``s`` is the part of a linearised constraint that cannot be met.
-Its multipliers are the weights of the Lagrangian
+The rows ``a`` are objectives. The rows ``b`` are constraints, feasible if ``<= 0``. The programme
+always has a solution. A positive ``s`` is the remaining violation of a linearised constraint. The
+multipliers are the weights of the Lagrangian
 
 .. math:: L(\theta) = \sum_k \lambda_k l_k(\theta) + \sum_j \mu_j v_j(\theta)
 
-over clients k and budget rows j, in which :math:`\lambda` includes the multipliers of caps on the
-losses. L is a sum over clients, because each row is linear in the clients' rates; so is its
-Hessian.
+over clients k and budget rows j, where :math:`\lambda` includes the multipliers of caps on the
+losses. L and its Hessian are sums over clients, because each row is linear in the clients' rates.
 
-**The length** (`Search`) is judged by a merit function, and an augmented Lagrangian beside it:
+**The length** (`Search`) must lower a merit function or an augmented Lagrangian. The merit is
 
 .. math:: \phi_\rho(\theta) = f(\theta) + \sum_j \rho_j \max(v_j(\theta), 0)
 
-A step is compared with the worst merit of the last few iterates, not with the last one (Grippo,
-Lampariello and Lucidi, 1986), so that full steps pass where the curvature of the constraints
-raises the merit for a moment (the Maratos effect). Objective and violations are stored apart, so
-that past iterates can be weighed under the present penalties.
+A step is compared with the worst merit of the last few iterates, not only with the last one
+(Grippo, Lampariello and Lucidi, 1986). This accepts full steps for which the curvature of the
+constraints temporarily raises the merit (the Maratos effect). Objective and violations are stored
+separately, so that the merits of past iterates can be computed for the present penalties.
 
-With exact curvature a step that the merit rejects is taken if the augmented Lagrangian falls:
+With exact curvature, a step rejected by the merit is taken if the augmented Lagrangian decreases:
 
 .. math:: \min_t\; t + \sum_i \psi(a_i - t;\, \lambda_i, \sigma_i) + \sum_j \psi(b_j;\, \mu_j,
           \sigma_j), \qquad \psi(c;\, \mu, \sigma) = \begin{cases} \mu c + \tfrac\sigma2 c^2 &
           c > -\mu / \sigma \\ -\mu^2 / 2\sigma & \text{else} \end{cases}
 
 over objective rows ``a`` and constraint rows ``b`` with the multipliers of the step. A full step
-along nonlinear budgets exceeds them by a little, which the next step corrects. The merit weighs
-such a violation with twice its multiplier; this function weighs it with the multiplier, which is
-what it costs.
+along nonlinear budgets exceeds them slightly, and the next step corrects this. The merit multiplies
+such a violation by twice its multiplier, the augmented Lagrangian by the multiplier, which is its
+effect on the objective.
 """
 
 from dataclasses import dataclass, replace
@@ -50,27 +49,27 @@ from fcfl.problem import FEASIBILITY_TOLERANCE, Evaluation, Problem, smooth_max
 Rows: TypeAlias = tuple[Vector, Vector]
 """Objective rows and constraint rows at a point."""
 
-# Rows of each kind in the first working set; more enter when they are violated. Few rows are active
-# at a solution, and the dual solver's time grows fast with their number.
+# Number of rows of each kind in the first working set; violated rows are added. Few rows are active
+# at a solution, and the dual solver's time grows fast with the number of rows.
 _FIRST_ROWS = 64
 
-# Largest violation of a row outside the working set: below the accuracy of the dual solver, so that
-# a result does not depend on the rows it began with.
+# Largest violation of a row outside the working set, below the accuracy of the dual solver, so that
+# the result does not depend on the first working set.
 _ROW_TOLERANCE = 1e-10
 
-# A multiplier below this is rounding: the dual solver leaves residuals of at most about 1e-9.
+# Multipliers below this are rounding errors: residuals of the dual solver are at most about 1e-9.
 _ZERO_WEIGHT = 1e-8
 
-# Factor by which a penalty grows at a time, and the penalty at which a budget that is still
-# exceeded, with no step that helps, counts as infeasible.
+# Growth factor of a penalty, and the penalty at which a budget counts as infeasible if no step
+# lowers its violation.
 PENALTY_GROWTH, PENALTY_LIMIT = 10.0, 1e6
 
-# How often a penalty may grow within a step. Prices of caps reach 300: from 10, that takes two.
-# With L-BFGS they are less certain than that, and it grows once.
+# Largest number of growths of a penalty within a step. Multipliers of caps reach 300, which takes
+# two growths from 10. With L-BFGS multipliers are less accurate, and the penalty grows only once.
 _GROWTHS = 2
 
-# Most rescalings of the curvature until it agrees with the step's multipliers. Each covers half of
-# the disagreement on a logarithmic scale.
+# Maximum number of rescalings of the curvature to match the step's multipliers. Each one halves the
+# mismatch on a logarithmic scale.
 _RESCALINGS = 8
 
 
@@ -84,10 +83,11 @@ class Multipliers:
 
 @dataclass(frozen=True)
 class Target:
-    """What a stage minimises and what it keeps.
+    """The objective of a stage and its caps on losses.
 
-    Without ``temperature`` it minimises the largest loss; with one, the smooth maximum (infinite:
-    the mean). ``caps`` are upper bounds on the losses, one per client; empty when there are none.
+    The objective is the largest loss without ``temperature``, otherwise the smooth maximum (the
+    mean for an infinite temperature). ``caps`` are upper bounds on the losses, one per client, or
+    empty.
     """
 
     temperature: float | None
@@ -103,7 +103,7 @@ class Target:
     def objectives(self, losses: Vector) -> Vector:
         """Return the rows ``a``: all losses for the maximum, otherwise the one smooth value.
 
-        The smooth maximum is shifted so that of equal losses it is that loss.
+        The smooth maximum is shifted to equal the losses if all losses are equal.
         """
         if self.temperature is None:
             return losses
@@ -133,7 +133,7 @@ class Target:
     def gradients(
         self, at: Evaluation, objective: NDArray[np.int64], constraint: NDArray[np.int64]
     ) -> tuple[Matrix, Matrix]:
-        """Return gradients of the chosen rows of both kinds; ``constraint`` is ascending."""
+        """Return gradients of the selected rows of both kinds; ``constraint`` must be ascending."""
         n_params, n_caps = at.params.size, self.caps.size
         if self.temperature is None:
             objectives = [at.loss_grad(int(k)) for k in objective]
@@ -149,10 +149,10 @@ class Target:
 class Step:
     r"""A solution: the direction, the weights of all rows, and the rows to first order.
 
-    The weights are the programme's multipliers: those of the objectives are on the simplex, those
-    of the constraints (caps first, then budgets) between 0 and the penalty. ``lagrangian_grad`` is
-    the sum of all gradients under these weights, which is :math:`-B d`. ``here`` and ``predicted``
-    are the rows where the step begins and, to first order, where it ends.
+    The weights are the programme's multipliers. Weights of objectives are on the simplex. Weights
+    of constraints (caps first, then budgets) are between 0 and the penalty. ``lagrangian_grad`` is
+    the weighted sum of all gradients, which equals :math:`-B d`. ``here`` and ``predicted`` are the
+    rows at the start of the step and, to first order, at its end.
     """
 
     direction: Vector
@@ -178,7 +178,7 @@ class Step:
         return float(np.maximum(self.predicted[1], 0.0).sum())
 
     @property
-    def bend(self) -> float:
+    def half_curvature(self) -> float:
         r"""Return :math:`\tfrac12 d^T B d`."""
         return -0.5 * float(self.lagrangian_grad @ self.direction)
 
@@ -189,20 +189,20 @@ class Step:
     def is_sound(self, penalty: float) -> bool:
         """Return whether the merit decreases by at least a quarter of ``d · B d``.
 
-        That of any exact solution decreases by half of it. Where a nearly singular curvature
-        leaves the step to rounding it does not.
+        For an exact solution it decreases by at least half. The test fails if the curvature is
+        nearly singular and rounding errors dominate the step.
         """
-        smallest = 0.5 * self.bend - _ROW_TOLERANCE * (1.0 + penalty)
+        smallest = 0.5 * self.half_curvature - _ROW_TOLERANCE * (1.0 + penalty)
         return self.merit_decrease(penalty) >= smallest
 
 
 def solve_step(at: Evaluation, target: Target, curvature: Curvature, penalty: float) -> Step:
-    r"""Solve the programme by working sets: a row enters only if it would be violated.
+    r"""Solve the programme by working sets, to which violated rows are added.
 
-    Its dual has one variable per row, x on the simplex for ``a`` and :math:`0 \le x \le \rho` for
-    ``b``; the step is :math:`d = -B^{-1} J^T x` with J the gradients of both kinds of rows. Most
-    clients are neither the worst nor at their budget, so few rows are ever gathered. The result is
-    that of the programme with all rows, because no row left out is violated by it.
+    The dual has one variable per row, with x on the simplex for ``a`` and :math:`0 \le x \le \rho`
+    for ``b``. The step is :math:`d = -B^{-1} J^T x`, where J has the gradients of both kinds of
+    rows. Working sets are small, because most clients are neither the worst nor at their budget.
+    The result also solves the programme with all rows, because it violates no excluded row.
     """
     a, b = target.rows(at)
     objective, constraint = _largest(a, _FIRST_ROWS), _largest(b, _FIRST_ROWS)
@@ -236,28 +236,28 @@ def solve_step(at: Evaluation, target: Target, curvature: Curvature, penalty: fl
 
 
 def _largest(values: Vector, size: int) -> NDArray[np.int64]:
-    """Return the positions of the largest values, ascending: all if there are few."""
+    """Return the ascending positions of the ``size`` largest values."""
     if values.size <= size:
         return np.arange(values.size)
     return np.sort(np.argsort(-values, kind="stable")[:size])
 
 
 def _outside(wanted: NDArray[np.bool_], inside: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the wanted rows that are not in the working set yet."""
+    """Return the wanted rows outside the working set."""
     wanted[inside] = False
     return np.flatnonzero(wanted)
 
 
 def kkt_residual(at: Evaluation, target: Target, step: Step) -> float:
-    r"""Return how far the point is from optimal under the step's weights x; 0 at a KKT point.
+    r"""Return the KKT residual under the step's weights x; it is 0 at a KKT point.
 
     .. math:: \max\Big\{ \frac1s \max\big(|\nabla L|_\infty,\; \max_i a_i - x_a^T a,\;
               x_b^T (-b)_+ \big),\; \max_j (b_j)_+ \Big\}
 
-    These are the Lagrangian's gradient, the gap between the objective and its weighted rows, the
-    weights of inactive constraints times their slack, and the largest violation. With caps the
-    losses' weights sum to s, which may be twenty and more; the first three are divided by s, so
-    that they are those of a Lagrangian whose losses' weights sum to one.
+    Terms are the Lagrangian's gradient, the gap between the objective and its weighted rows, the
+    weights of inactive constraints times their slack, and the largest violation. With caps, the
+    losses' weights sum to s, which may exceed twenty. Division by s normalises the first three
+    terms to a Lagrangian whose losses' weights sum to one.
     """
     a, b = step.here
     on_losses = 1.0 + step.constraint_weights[: target.caps.size].sum()
@@ -268,13 +268,13 @@ def kkt_residual(at: Evaluation, target: Target, step: Step) -> float:
 
 
 def model_gap(step: Step) -> float:
-    """Return how much is still to be gained by the quadratic model.
+    """Return the remaining improvement predicted by the quadratic model.
 
-    That is the largest of the objective's change, the duality gap, and half of ``d · B d``.
+    It is the largest of the objective's change, the duality gap, and half of ``d · B d``.
     """
     a, b = step.here
     dual = step.objective_weights @ a + step.constraint_weights @ b
-    return max(abs(step.objective_decrease), abs(float(a.max() - dual)), step.bend)
+    return max(abs(step.objective_decrease), abs(float(a.max() - dual)), step.half_curvature)
 
 
 # --- the Lagrangian -------------------------------------------------------------------------------
@@ -283,9 +283,9 @@ def model_gap(step: Step) -> float:
 def multipliers_of(target: Target, at: Evaluation, step: Step) -> Multipliers:
     """Return the weights of losses and budgets, predicted for the end of the step.
 
-    For the maximum the losses' weights are multipliers of the subproblem. For a smooth objective
-    they are its gradient at the losses that the linear model predicts, which is nearer to that of
-    the next iterate than its gradient here. Multipliers of caps are added.
+    For the maximum, the losses' weights are the multipliers of the subproblem. For a smooth
+    objective, they are its gradient at the linearly predicted losses, which is closer to the
+    gradient at the next iterate than the present one. Multipliers of caps are added.
     """
     n_caps = target.caps.size
     if target.temperature is None:
@@ -299,13 +299,13 @@ def multipliers_of(target: Target, at: Evaluation, step: Step) -> Multipliers:
 def lagrangian_grad(multipliers: Multipliers, target: Target, at: Evaluation) -> Vector:
     r"""Return :math:`\sum_k \lambda_k \nabla l_k + \sum_j \mu_j \nabla v_j` at ``at``, (params,).
 
-    A smooth objective weighs the losses by their values at this point instead of by the
-    multipliers: its own curvature is then part of the difference between two gradients.
+    For a smooth objective, the weights are its gradient at this point instead of the multipliers.
+    Its own curvature is then included in the difference between two gradients.
     """
     weights, n_caps = multipliers.losses, target.caps.size
     if target.temperature is not None:
         capped = np.zeros(weights.size)
-        # With caps the objective is the mean; what a weight has beyond 1/N is the cap's multiplier.
+        # With caps the objective is the mean, so a weight minus 1/N is the cap's multiplier.
         capped[:n_caps] = weights[:n_caps] - 1.0 / weights.size
         weights = target.loss_weights(at.losses) + (capped if n_caps else 0.0)
     active = np.flatnonzero(multipliers.rows)
@@ -332,10 +332,10 @@ def lagrangian_hessian(multipliers: Multipliers, target: Target, at: Evaluation)
 
 
 def active_grads(multipliers: Multipliers, target: Target, at: Evaluation) -> Matrix:
-    """Return the gradients of what the step holds fixed to first order, one row each.
+    """Return the gradients of the rows that the step holds fixed to first order.
 
-    These are the budgets and caps with a positive multiplier and, of the losses that share the
-    maximum, the differences from their mean.
+    These are budgets and caps with a positive multiplier. For the maximum, they include the
+    differences between the largest losses and their weighted mean.
     """
     weights = multipliers.losses
     held = [at.violation_grads(np.flatnonzero(multipliers.rows > _ZERO_WEIGHT))]
@@ -352,10 +352,10 @@ def active_grads(multipliers: Multipliers, target: Target, at: Evaluation) -> Ma
 def curvature_weights(
     problem: Problem, multipliers: Multipliers
 ) -> dict[ClientId, CurvatureWeights]:
-    r"""Return each client's weights in the Lagrangian: of its loss, and net of each of its rates.
+    r"""Return each client's weights in the Lagrangian, of its loss and of each of its rates.
 
     With rows :math:`v = A r - b` over the stacked rates r, rate q has the net weight
-    :math:`(A^T \mu)_q`. A client receives these weights, not the multipliers of others.
+    :math:`(A^T \mu)_q`. A client receives only these weights, and no multipliers of other clients.
     """
     shape = (len(problem.clients), problem.n_rates)
     rates = problem.constraints.weigh_rates(multipliers.rows).reshape(shape)
@@ -370,7 +370,7 @@ def curvature_weights(
 
 @dataclass(frozen=True)
 class Found:
-    """A step with the penalty and the curvature it was solved with, and the next multipliers."""
+    """A step with its penalty and curvature, and the predicted multipliers."""
 
     step: Step
     penalty: float
@@ -381,12 +381,12 @@ class Found:
 def find_step(
     at: Evaluation, target: Target, curvature: Curvature, penalty: float, assumed_weights: Vector
 ) -> Found:
-    """Solve for a step; raise its penalty and rescale its curvature where that is needed.
+    """Compute a step; raise the penalty and rescale the curvature if necessary.
 
-    The caps' multipliers may be many times larger after a step than before, and the curvature with
-    them: it is scaled until the ``assumed_weights`` of the losses that it stands for and those of
-    the step agree to a factor of two. Where rounding decides a step of L-BFGS, the older half of
-    its pairs is dropped, until it does not.
+    A step may increase the caps' multipliers many times, and the curvature of the Lagrangian is
+    proportional to them. Therefore the curvature is rescaled until the sums of ``assumed_weights``
+    and of the step's weights of losses agree to a factor of two. While rounding errors dominate a
+    step of L-BFGS, the older half of its pairs is dropped.
     """
     assumed = float(assumed_weights.sum())
     found = _solve(at, target, curvature, penalty)
@@ -394,7 +394,7 @@ def find_step(
         ratio = float(found.multipliers.losses.sum()) / assumed
         if 0.5 <= ratio <= 2.0:
             break
-        assumed *= ratio**0.5  # not all the way: under a stiffer model multipliers are smaller
+        assumed *= ratio**0.5  # half of the ratio, because a stiffer model has smaller multipliers
         found = _solve(at, target, found.curvature.scaled(ratio**0.5), penalty)
     while isinstance(found.curvature, LimitedMemory) and found.curvature.n_pairs:
         if found.step.is_sound(found.penalty):
@@ -404,10 +404,10 @@ def find_step(
 
 
 def _solve(at: Evaluation, target: Target, curvature: Curvature, penalty: float) -> Found:
-    """Solve for a step, under a larger penalty if that meets the linearised budgets.
+    """Compute a step, with a larger penalty if this satisfies the linearised budgets.
 
-    The penalty then becomes twice the largest multiplier, at most what it was solved with. If the
-    larger ones do not meet them either, the penalty stays as it is.
+    The penalty then becomes twice the largest multiplier, at most the larger penalty. If larger
+    penalties do not satisfy the linearised budgets either, the penalty is unchanged.
     """
     given = step = solve_step(at, target, curvature, penalty)
     raised = larger = penalty
@@ -430,20 +430,21 @@ def step_within_slack(
     slack: float,
     before: Multipliers,
 ) -> Found:
-    r"""Solve for the first step of stage 2; ``curvature`` and ``before`` are those of stage 1.
+    r"""Compute the first step of stage 2; ``curvature`` and ``before`` are those of stage 1.
 
-    At the optimum of stage 1 its Lagrangian is flat, so the linearised caps do not bound the step.
-    They do to second order: the largest loss rises by about :math:`\tfrac12 d^T B d`, which must
-    not exceed the slack. The step is therefore solved for under c B with the least such c. This c
-    is the multiplier of the caps: c times the weights of stage 1 are added to those of the step.
+    At the optimum of stage 1 the gradient of its Lagrangian is zero, so the linearised caps do not
+    bound the step. To second order, the largest loss rises by about :math:`\tfrac12 d^T B d`, which
+    must not exceed the slack. The step is therefore computed with the curvature c B, for the
+    smallest sufficient c. Since c is the multiplier of the caps, c times the weights of stage 1 is
+    added to the weights of the step.
     """
     factor = 1.0
     for _ in range(_RESCALINGS):
         found = _solve(at, target, curvature.scaled(factor), penalty)
-        rise = found.step.bend / factor
+        rise = found.step.half_curvature / factor
         if rise <= 1.1 * slack:
             break
-        factor *= (rise / slack) ** 0.5  # exact where no row enters or leaves: d is as 1 / c
+        factor *= (rise / slack) ** 0.5  # exact for a constant active set, as d ~ 1 / c
     multipliers = Multipliers(
         found.multipliers.losses + factor * before.losses,
         found.multipliers.rows + factor * before.rows,
@@ -454,8 +455,8 @@ def step_within_slack(
 def is_stuck(found: Found, tolerance: float) -> bool:
     """Return whether a constraint is exceeded at a stationary point of the merit.
 
-    Then its penalty must grow; under the largest penalty that is a stationary point of the sum of
-    the violations.
+    Its penalty must then grow. At the largest penalty, the point is a stationary point of the sum
+    of the violations.
     """
     step = found.step
     exceeded = step.here[1].max(initial=0.0)
@@ -465,33 +466,33 @@ def is_stuck(found: Found, tolerance: float) -> bool:
     return bool(exceeded > FEASIBILITY_TOLERANCE and does_not_help and is_stationary)
 
 
-# Share of the predicted decrease that a step must achieve (Armijo): small, so that only accidental
-# decreases are rejected. The augmented Lagrangian must achieve more of it.
+# Share of the predicted decrease that a step must achieve (Armijo), for the merit and for the
+# augmented Lagrangian. The first is small, so that only accidental decreases are rejected.
 _ARMIJO, _ARMIJO_OF_AUGMENTED = 1e-4, 0.1
 
-# The violation up to which the augmented Lagrangian may also measure how well a step was predicted.
+# Largest violation at which the augmented Lagrangian may also measure the accuracy of predictions.
 _SMALL_VIOLATION = 1e-3
 
-# A violation v weighs μ v + (ρ / .01) v² / 2: with a penalty ρ of twice the multiplier, as much as
-# in the merit at .01, less below. Above .01 the augmented Lagrangian is not used.
+# A violation v adds μ v + (ρ / .01) v² / 2. With a penalty ρ of twice the multiplier, this equals
+# the term of the merit at .01 and is smaller below. Above .01 the augmented Lagrangian is not used.
 _STRICT = 1e-2
 
-# Twice the smallest multiplier of a loss by which its stiffness is computed.
+# Lower limit on twice a loss's multiplier, from which its stiffness is computed.
 _LEAST_STIFFNESS = 0.1
 
-# By how much equal merits may differ: sums of a few thousand float64 numbers of size one.
+# Rounding error of merits, which are sums of a few thousand float64 numbers of size one.
 _MERIT_ROUNDING, _DECREASE_ROUNDING = 1e-12, 1e-11
 
-# A penalty above the multiplier makes the merit exact: its minimiser solves the constrained
-# problem. Twice the multiplier allows for one that still grows.
+# Ratio of a penalty to its multiplier. A ratio above 1 makes the merit exact: its minimiser solves
+# the constrained problem. The value 2 allows for a multiplier that still grows.
 _ENOUGH = 2.0
 
-# Bounds on the penalty of a violation without a multiplier. With exact curvature it is no larger
-# than that of any other budget: with a hundred active rows multipliers are near .01.
+# Bounds on the penalty of a violation without a multiplier. With exact curvature it is at most the
+# largest penalty of the other budgets, whose multipliers are near .01 with a hundred active rows.
 _LEAST, _LEAST_OF_ALL = 0.1, 0.01
 
 Merit: TypeAlias = tuple[float, Vector]
-"""An objective and the violations that penalties multiply; `weigh` adds them up."""
+"""An objective and the violations, which `weigh` adds with penalties as weights."""
 
 
 def merit_of_rows(rows: Rows) -> Merit:
@@ -506,12 +507,12 @@ def weigh(merit: Merit, penalties: Vector) -> float:
 
 @dataclass(frozen=True)
 class Search:
-    """The step lengths being tried, and what a point is compared with.
+    """The requested step lengths, and the data for accepting one of them.
 
     A ``settled`` search takes its first length without a comparison. ``merits`` are those of the
-    last iterates, the newest last. ``here`` and ``predicted`` are the rows where the step begins
-    and where it ends to first order, ``multipliers`` theirs. ``bend`` is half of :math:`d^T B d`,
-    by which the quadratic model predicts a smaller decrease.
+    last iterates, the newest last. ``here`` and ``predicted`` are the rows at the start of the step
+    and, to first order, at its end; ``multipliers`` belong to these rows. ``half_curvature`` is
+    :math:`\tfrac12 d^T B d`, which the quadratic model subtracts from the first-order decrease.
     """
 
     lengths: tuple[float, ...]
@@ -521,7 +522,7 @@ class Search:
     predicted: Rows
     multipliers: Rows
     penalties: Vector
-    bend: float
+    half_curvature: float
     uses_augmented: bool
 
     def accepts(self, index: int, rows: Rows) -> bool:
@@ -529,8 +530,8 @@ class Search:
 
         .. math:: \phi(\theta + a d) \le \max_i \phi(\theta_i) - 10^{-4} a \Delta
 
-        over the last iterates :math:`\theta_i`, with :math:`\Delta` the predicted decrease; or the
-        augmented Lagrangian falls by a tenth of its prediction.
+        over the last iterates :math:`\theta_i`, with the predicted decrease :math:`\Delta`. A point
+        is also accepted if the augmented Lagrangian decreases by a tenth of its prediction.
         """
         if self.settled:
             return index == 0
@@ -542,10 +543,10 @@ class Search:
         return merit <= limit + _MERIT_ROUNDING * max(abs(worst), 1.0)
 
     def ratio(self, index: int, rows: Rows) -> float:
-        """Return the decrease since the last iterate as a share of the predicted one.
+        """Return the decrease since the last iterate as a share of the predicted decrease.
 
-        That is the merit's decrease or, where violations are small, the augmented Lagrangian's if
-        its share is larger.
+        The share refers to the merit. With small violations, return the share of the augmented
+        Lagrangian if it is larger.
         """
         share = self._merit_ratio(index, rows)
         if not self.uses_augmented or rows[1].max(initial=0.0) > _SMALL_VIOLATION:
@@ -553,10 +554,10 @@ class Search:
         return max(share, self._augmented_ratio(index, rows))
 
     def shorter(self, rows: Rows) -> float:
-        r"""Return the length to try after the shortest one, a, was rejected at ``rows``.
+        r"""Return the length to try after rejection of the shortest length a at ``rows``.
 
-        It is the minimum of the parabola through the merits at 0 and a with the predicted slope at
-        0, between a tenth of a and half of it.
+        It is the minimiser of the parabola through the merits at 0 and a with the predicted slope
+        at 0, clipped to between a / 10 and a / 2.
         """
         length, slope = min(self.lengths), self._predicted_decrease()
         rise = weigh(merit_of_rows(rows), self.penalties) - weigh(self.merits[-1], self.penalties)
@@ -564,10 +565,10 @@ class Search:
         return float(np.clip(length**2 * slope / (2 * above), 0.1 * length, 0.5 * length))
 
     def next_penalties(self, multipliers: Vector) -> Vector:
-        """Return penalties that are lowered only if a step was shortened.
+        """Return the next penalties, which decrease only if the last step was shortened.
 
-        A penalty far above its multiplier rejects every step along which that constraint is
-        nonlinear: on networks that meant hundreds of short steps.
+        A penalty far above its multiplier rejects full steps along which the constraint is
+        nonlinear. On networks this caused hundreds of short steps.
         """
         lowered = lowered_penalties(self.penalties, multipliers)
         if self.lengths[0] < 1:
@@ -587,16 +588,17 @@ class Search:
         return weigh((here[0] - there[0], here[1] - there[1]), self.penalties)
 
     def _merit_ratio(self, index: int, rows: Rows) -> float:
-        r"""Compare with the quadratic model, :math:`a \Delta - a^2 \tfrac12 d^T B d`."""
+        r"""Return the merit's decrease over :math:`a \Delta - a^2 \tfrac12 d^T B d`."""
         length, merit = self.lengths[index], merit_of_rows(rows)
         actual = weigh(self.merits[-1], self.penalties) - weigh(merit, self.penalties)
-        predicted = length * self._predicted_decrease() - length**2 * self.bend
+        predicted = length * self._predicted_decrease() - length**2 * self.half_curvature
         return _ratio(actual, predicted, 10 * _MERIT_ROUNDING)
 
     def _augmented_ratio(self, index: int, rows: Rows) -> float:
-        """Return 0 where the step begins or ends far from the budgets, or the largest loss rises.
+        """Return the augmented Lagrangian's decrease as a share of its prediction.
 
-        There linearised rows predict little, and squares of violations are too large.
+        Return 0 if the step begins or ends far from the budgets or raises the largest loss, because
+        linear predictions are inaccurate and squares of violations too large in these cases.
         """
         rise = rows[0].max() - self.here[0].max()
         exceeded = [part.max(initial=0.0) for part in (self.here[1], rows[1])]
@@ -604,26 +606,26 @@ class Search:
             return 0.0
         length, here = self.lengths[index], self.augmented(self.here)
         a, b = (h + length * (p - h) for h, p in zip(self.here, self.predicted, strict=True))
-        predicted = here - self.augmented((a, b)) - length**2 * self.bend
+        predicted = here - self.augmented((a, b)) - length**2 * self.half_curvature
         actual = here - self.augmented(rows)
         return _ratio(actual, predicted, _DECREASE_ROUNDING * max(abs(here), 1.0))
 
 
 def _ratio(actual: float, predicted: float, rounding: float) -> float:
-    """Return 1 where both are rounding, 0 where no decrease was predicted."""
+    """Return the ratio, 1 if both values are rounding errors, 0 without a predicted decrease."""
     if max(abs(actual), abs(predicted)) <= rounding:
         return 1.0
     return actual / predicted if predicted > 0 else 0.0
 
 
 def lowered_penalties(penalties: Vector, multipliers: Vector, least: float = _LEAST) -> Vector:
-    """Return penalties halfway to twice their multipliers; one that is too low rises at once."""
+    """Return penalties halfway to twice their multipliers; raise smaller ones to that value."""
     enough = np.maximum(_ENOUGH * multipliers, least)
     return np.asarray(np.maximum(enough, (penalties + enough) / 2))
 
 
 def least_penalty(multipliers: Vector) -> float:
-    """Return the penalty of a violation without a multiplier, beside others that have one."""
+    """Return the penalty of a violation without a multiplier, given the other multipliers."""
     largest = _ENOUGH * float(multipliers.max(initial=0.0))
     return float(np.clip(largest, _LEAST_OF_ALL, _LEAST))
 
@@ -635,10 +637,10 @@ def _psi(excess: Vector, multipliers: Vector, stiffness: Vector) -> float:
 
 
 def _shared_level(values: Vector, weights: Vector, stiffness: Vector) -> float:
-    """Return the t that minimises the objective rows' part.
+    """Return the t that minimises the part of the objective rows.
 
-    There the rows' slopes, none below zero, sum to one; of the levels at which those of the k
-    largest would do so, it is the highest.
+    At t the non-negative slopes of the rows sum to one. It is the highest of the levels at which
+    the slopes of the k largest rows would sum to one.
     """
     ends = values + weights / stiffness  # where a row's slope becomes zero
     order = np.argsort(-ends, kind="stable")
