@@ -507,7 +507,7 @@ def weigh(merit: Merit, penalties: Vector) -> float:
 
 @dataclass(frozen=True)
 class Search:
-    """The requested step lengths, and the data for accepting one of them.
+    r"""The requested step lengths, and the data for accepting one of them.
 
     A ``settled`` search takes its first length without a comparison. ``merits`` are those of the
     last iterates, the newest last. ``here`` and ``predicted`` are the rows at the start of the step
