@@ -55,7 +55,7 @@ def render_run(run: RunFolder) -> str:
 
 
 def render(template: str, **content: object) -> str:
-    """Return a page of what a template shows."""
+    """Render a template with the given content."""
     return environment().get_template(template).render(**content)
 
 

@@ -321,7 +321,7 @@ def title_of(result: Result) -> str:
 
 
 def verdict_sentence(result: Result) -> str:
-    """Return the number of budgets met, exceeded and undetermined, as a sentence."""
+    """Return a sentence with the numbers of budgets met, exceeded and undetermined."""
     claims = [claim for claim in claims_of(result) if claim.entry.budget is not None]
     if not claims:
         return "No budget was set: disparities are measured, not judged."

@@ -189,7 +189,7 @@ _FARTHEST = 30.0  # log-odds beyond which the probability is nearly 0 or 1 in fl
 def find_degenerate(
     model: Model, train: Mapping[ClientId, Counts], noise: float = 0.0
 ) -> results.Degenerate | None:
-    """Return where a model selects nearly nobody or nearly everybody, None if nowhere.
+    """Return the rows of which a model selects nearly none or nearly all, None otherwise.
 
     ``noise`` is the largest error of one client's counts. The result contains
 
