@@ -2,20 +2,20 @@ r"""`method="private"`: the mean loss within every budget, from noisy sums in se
 
 1. Counts, second moments and the gradient at zero give a quadratic model of the mean loss, and a
    first step without budgets.
-2. Three rounds request the rates of decisions, and with them sums of scores. Those give the
-   gradient, together with that at zero, and the slopes of smooth rates; slopes of earlier rounds
-   weigh half as much with each round. The ratio of the decisions' response to that of smooth rates
-   is estimated from the effects of the steps (`Response`).
+2. Three rounds request the rates of decisions and sums of scores. The sums determine the gradients
+   of smooth rates and, with the gradient at zero, that of the mean loss. The weight of earlier
+   rates' gradients is halved in each round. The ratio of the decisions' response to that of smooth
+   rates is estimated from the effects of the steps (`Response`).
 3. The other rounds request rates only, and correct the remaining violations.
 
-At the end decisions are counted, on training and on held-out rows. The clients add the noise: the
-server requests noisy sums and receives nothing else. The cost of a release is fixed beforehand by
-`Private.releases`. The size of the noise is known, so bounds are tightened by it. Every step solves
+Finally decisions are counted on training and held-out rows. Clients add the noise, and the server
+receives only noisy sums. `Private.releases` fixes the cost of each release in advance. Margins
+tighten the bounds by the known size of the noise. Every step solves
 
 .. math:: \min_s\; \tfrac12 s^T B s + g^T s + \rho \sum_j t_j \quad\text{s.t.}\quad
           v_j + G_j s \le m_j + t_j,\; t \ge 0,\; |s| \le 3
 
-with v the estimated violations by decisions and m the negative margins.
+where v are the estimated violations by decisions and m the negative margins.
 """
 
 import math
@@ -40,8 +40,8 @@ DISTRUST = 0.5  # relative standard deviation of a predicted change
 MAX_RESPONSE = 4.0  # factor on the smooth slopes; its inverse is the smallest
 PENALTY = 2.0  # nats of mean loss that a unit of disparity may cost
 MAX_STEP = 3.0
-DEVIATIONS = 2.326  # standard deviations that 99 of 100 tables of new rows stay within
-NEW_ROWS = 1 / 3  # as many as there are rows of training: a quarter held out
+DEVIATIONS = 2.326  # standard deviations: one-sided normal quantile of .99
+NEW_ROWS = 1 / 3  # number of new rows per training row: a quarter is held out
 MAX_MARGIN = 0.62  # largest margin, as a share of the budget
 
 
@@ -66,8 +66,8 @@ def cells_behind(
 def curvature_estimate(moments: Vector, n_rows: float, noise: float, l2: float) -> Matrix:
     r"""Return a bound on the curvature of the mean loss: a quarter of the second moments, and L2.
 
-    ``noise`` is the standard deviation of all clients' noise together. Eigenvalues that it may have
-    produced are raised to its size, so that steps do not follow the noise.
+    ``noise`` is the standard deviation of the sum of all clients' noise. Smaller eigenvalues are
+    raised to the size of the noise, so that steps do not follow it.
     """
     n = int((np.sqrt(8 * moments.size + 1) - 1) / 2)
     matrix = np.zeros((n, n))
@@ -129,9 +129,9 @@ class Response:
 class NoisyRates:
     """Estimated rates, stacked client by client.
 
-    ``noise`` has the standard deviations of the rates by the noise of their own release, ``counts``
-    the rows behind them, ``count_noise`` the standard deviations of these, which were released once
-    and are the same in every round.
+    ``noise`` is the standard deviation of the rates due to the noise of their own release.
+    ``counts`` are the numbers of rows behind the rates and ``count_noise`` their standard
+    deviations. Counts are released once, so their noise is the same in every round.
     """
 
     rates: Vector
@@ -146,7 +146,7 @@ class NoisyRates:
 
     @property
     def all_noise(self) -> Vector:
-        """Standard deviations of the rates by both."""
+        """Standard deviations of the rates due to both kinds of noise."""
         return np.hypot(self.noise, self.by_counts)
 
 
@@ -170,10 +170,10 @@ def usable_rows(constraints: Constraints, known: NoisyRates, least: float) -> ND
 
 
 def deviations(constraints: Constraints, known: NoisyRates, spread: Vector) -> Vector:
-    """Return standard deviations of the violations on new rows around the estimated ones.
+    """Return standard deviations of the violations on new rows around the estimates.
 
-    ``spread`` is due to the noise of all rounds. Added to it are the noise of counts, the same in
-    every round, and the sampling error of the training rows and of the new rows.
+    They combine ``spread``, due to the noise of all rounds, with the noise of counts and the
+    sampling errors of training rows and new rows.
     """
     chance = known.rates * (1.0 - known.rates) / np.maximum(known.counts, 1.0)
     both = known.by_counts**2 + chance * (1.0 + 1.0 / NEW_ROWS)
@@ -181,10 +181,10 @@ def deviations(constraints: Constraints, known: NoisyRates, spread: Vector) -> V
 
 
 def margins(constraints: Constraints, known: NoisyRates, spread: Vector) -> Vector:
-    """Return the margin of each budget with which 99 of 100 tables of new rows keep it.
+    """Return margins with which 99 of 100 samples of new rows satisfy each budget.
 
-    Where that exceeds `MAX_MARGIN` of the budget, no margin suffices and each costs accuracy: the
-    more would be needed, the smaller is the margin.
+    Above the share `MAX_MARGIN` of the budget, no margin suffices and every margin costs accuracy.
+    The margin then decreases with the required size.
     """
     wanted = DEVIATIONS * deviations(constraints, known, spread)
     most = np.maximum(MAX_MARGIN * allowances(constraints), 1e-12)
@@ -211,9 +211,9 @@ MIN_ROWS = 100.0  # of a group that is compared
 L2 = 3e-4  # smallest weight of |params|²/2 in the loss
 SLOPE_MEMORY = 0.5  # factor on the weight of earlier slopes with each round
 
-# Shares of the privacy loss (of mu squared, see `fcfl.privacy`). They are fixed beforehand: they
-# depend on nobody's rows, and were chosen on other partitions than those in docs/privacy.md.
-GRADIENT_ROUNDS = 3  # more of them share the same budget: noisier gradients
+# Shares of the privacy loss (of mu squared, see `fcfl.privacy`). They are fixed and independent of
+# clients' rows. They were chosen on other partitions than those in docs/privacy.md.
+GRADIENT_ROUNDS = 3  # more rounds would divide the same budget and have noisier gradients
 EVALUATION = 0.06  # of the decisions on training rows, at the end
 _FIRST: dict[Kind, float] = {"counts": 0.05, "moments": 0.15, "gradient": 0.2}
 _FULL: dict[Kind, float] = {"scores": 0.1, "rates": 0.03}
@@ -232,10 +232,10 @@ def _shares(rounds: int) -> list[dict[Kind, float]]:
 class PrivateState:
     """The model and the estimates from noisy sums.
 
-    ``violations`` are those of decisions before the last step, at the end after it, with variances
-    by noise; ``group_counts`` are the rows behind each client's rates, at least one, with noise of
-    ``count_sd``; ``at_zero`` is the released gradient of the mean loss at zero; ``slopes`` are
-    those of the rates, ``slope_noise`` the variance of their sums.
+    ``violations`` are those of decisions before the last step (finally after it) and ``variances``
+    their variances due to noise. ``group_counts`` are the rows behind each client's rates, at least
+    one, with noise ``count_sd``. ``at_zero`` is the released gradient of the mean loss at zero.
+    ``slopes`` are the gradients of rates, ``slope_noise`` the variance of their sums.
     ``evaluation`` and ``held_out`` are the cells counted at the end.
     """
 
@@ -270,9 +270,9 @@ class Private:
     epsilon, delta
         The privacy loss of each client over the whole run, evaluation included.
     rounds
-        Rounds of training; after these decisions are counted.
+        Number of training rounds, before the final counts of decisions.
     least_rows
-        Noisy rows that a group needs at a client to be compared there.
+        Minimum noisy number of rows for a client's group to be compared.
     """
 
     epsilon: float = 1.0
@@ -298,7 +298,7 @@ class Private:
         mu = privacy.mu_of(self.epsilon, self.delta)
         if taken >= self.rounds:
             own = Release("evaluation", mu * math.sqrt(EVALUATION))
-            return own, Release("held_out", mu)  # other rows: all of theirs is left
+            return own, Release("held_out", mu)  # held-out rows have their full privacy budget
         shares = _shares(self.rounds)
         scale = (1.0 - EVALUATION) / sum(sum(one.values()) for one in shares)
         return tuple(
@@ -501,16 +501,16 @@ def _with_violations(
 
 
 def _info(round: int, largest_violation: float, step: float) -> RoundInfo:
-    """Describe a round without losses: each would cost privacy."""
+    """Return the `RoundInfo` of a round without losses, because these would cost privacy."""
     nan = float("nan")
     return RoundInfo(round, 1, "", nan, nan, largest_violation, step)
 
 
-# --- what noise leaves of the budgets -------------------------------------------------------------
+# --- budgets under noise --------------------------------------------------------------------------
 
-SURE = 0.9  # chance that training rows keep a budget, as far as noise lets it be known
-AIMED_SHARE = 0.4  # of a budget: as far inside as rows with little noise end
-ANY_GROUP = 1e9  # rows: which groups are too small is found out with noise
+SURE = 0.9  # required probability, given the noise, that training rows satisfy a budget
+AIMED_SHARE = 0.4  # typical distance from the budget with little noise, as a share of the budget
+ANY_GROUP = 1e9  # placeholder for group sizes, which are estimated later from noisy counts
 
 
 def evaluated_rows(rates: Sequence[RateId], cells: Matrix) -> tuple[Matrix, Matrix]:
@@ -530,7 +530,7 @@ def _ended(method: Private, state: PrivateState) -> NoisyRates:
 
 
 def held_rows(method: Private, state: PrivateState) -> NDArray[np.bool_]:
-    """Return which rows the model was held to."""
+    """Return which constraint rows were enforced."""
     return usable_rows(state.problem.constraints, _ended(method, state), method.least_rows)
 
 
@@ -540,10 +540,10 @@ def violation_noise(method: Private, state: PrivateState) -> Vector:
 
 
 def unsure_budgets(method: Private, state: PrivateState) -> list[str]:
-    """Return a sentence for each client whose budget is not sure, with the rows that would do.
+    """Return a note for each client whose budget may be exceeded, with the required rows.
 
-    A budget is not held at all where the noise of a round is as large as it is. Where it is held,
-    it is not sure unless the chance that training rows keep it, in all comparisons, is `SURE`.
+    A budget is not enforced if the noise of a round is at least as large as the budget. An enforced
+    budget is uncertain if the probability that training rows satisfy it is below `SURE`.
     """
     constraints, usable = state.problem.constraints, held_rows(method, state)
     noise = violation_noise(method, state)
