@@ -1,4 +1,4 @@
-r"""Noisy sums that a client with a privacy budget releases, and their privacy loss together.
+r"""Noisy sums that clients with a privacy budget release, and their total privacy loss.
 
 Every row counts with its features x and a constant, shortened to a length of at most R (`NORM`)
 and rounded towards zero. Adding or removing one row changes a released sum by at most
@@ -32,7 +32,7 @@ decision boundary or near it: with z its logit, :math:`\sigma(z) - ½ = ½\tanh(
 The first line plus ``gradient`` is the gradient of the loss.
 
 **Accounting.** A release whose noise has the standard deviation :math:`\Delta/\mu`, with
-:math:`\Delta` its sensitivity, is as private as telling N(0, 1) from N(:math:`\mu`, 1) is hard
+:math:`\Delta` its sensitivity, has the privacy of distinguishing N(0, 1) from N(:math:`\mu`, 1)
 (Gaussian differential privacy: Dong, Roth and Su, 2022). Squares of :math:`\mu` add up over
 releases, also when later ones depend on earlier ones, and when their number is decided on the way
 (Smith and Thakurta, 2022). All of them together are :math:`(\epsilon, \delta)`-private with
@@ -60,7 +60,7 @@ from fcfl._types import Extra, Matrix, Point, RateId
 from fcfl.errors import DataError
 
 LEAST_SCALE = 2**40  # lattice steps to a standard deviation of the noise
-MOST_NUMBERS = 10**9  # that are ever released of one table
+MOST_NUMBERS = 10**9  # maximum number of released numbers of a table
 DIFFERENCE = MOST_NUMBERS * 0.05 / float(LEAST_SCALE) ** 2  # of the laws, in total variation
 _LARGEST_MU = 100.0
 
@@ -75,7 +75,7 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 
 def discrete_part(epsilon: float) -> float:
-    r"""Return what is added to :math:`\delta` because the noise lies on a lattice."""
+    r"""Return the addition to :math:`\delta` that is due to noise on a lattice."""
     return (1.0 + math.exp(epsilon)) * DIFFERENCE
 
 
@@ -96,14 +96,14 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 
 def _root(of: Callable[[float], float], most: float, **tolerances: float) -> float:
-    """Return where a function is zero between 0 and ``most``."""
+    """Return the root of a function between 0 and ``most``."""
     from scipy.optimize import brentq  # a site over Flower pays for imports with every message
 
     return float(brentq(of, 0.0, most, **tolerances))
 
 
 def check_privacy(epsilon: float, delta: float) -> None:
-    """Raise `ValueError` for an invalid privacy loss, or one that lattice noise cannot reach."""
+    """Raise `ValueError` if a privacy loss is invalid or not attainable with lattice noise."""
     for name, value, most in (("epsilon", epsilon, 20), ("delta", delta, 0.1)):
         if not (is_finite(value) and 0 < value <= most):
             raise ValueError(
@@ -126,7 +126,7 @@ NORM = 3.0  # of a row; chosen on other partitions than those reported in docs/p
 
 @dataclass(frozen=True)
 class Release(Extra):
-    r"""One noisy sum. The client adds noise with :math:`\Delta/\mu` as its standard deviation.
+    r"""Request for a noisy sum; the noise has standard deviation :math:`\Delta/\mu`.
 
     What it costs is ``mu``, squares of which add up; see `fcfl.privacy`.
     """
@@ -135,15 +135,13 @@ class Release(Extra):
     mu: float
 
     def answer(self, rows: Any, point: Point) -> Mapping[str, Matrix]:
-        """Return the sum with its noise, by the kind's name."""
+        """Return the noisy sum, with its kind as name."""
         if not hasattr(rows, "release"):
-            raise DataError(
-                "This client has no privacy budget and releases nothing: it would add no noise."
-            )
+            raise DataError("This client has no privacy budget, so it cannot release noisy sums.")
         return {self.kind: rows.release(self, point)}
 
     def shapes(self, point: Point, n_rates: int) -> Mapping[str, tuple[int, ...]]:
-        """Return one entry for each cell, parameter, pair of parameters or rate."""
+        """Return shapes with one entry per cell, parameter, pair of parameters or rate."""
         n = point.params.size
         shapes: dict[str, tuple[int, ...]] = {
             "moments": (n * (n + 1) // 2,),
@@ -155,7 +153,7 @@ class Release(Extra):
 
     @property
     def part(self) -> Part:
-        """Whose rows it is about; no row is in both parts, so their costs do not add up."""
+        """Return the part of the rows; costs of the two disjoint parts do not add up."""
         return "test" if self.kind == "held_out" else "train"
 
     def sensitivity(self, rates: Sequence[RateId], cut: float = 0.0) -> float:
@@ -179,7 +177,7 @@ class Release(Extra):
 
 @dataclass(frozen=True)
 class Cell:
-    """Rows of one group (None: of none), with one label and one decision where they matter."""
+    """Rows of a group (None: without a group), with a label and a decision if counted by these."""
 
     attribute: str
     group: str | None

@@ -1,9 +1,9 @@
-"""A run on disk while it trains: its progress, to resume from, and its rounds.
+"""Checkpoints of a run's progress, from which it can resume, and the history of its rounds.
 
-A checkpoint is written atomically, with a checksum, and the previous one is kept. It is the value
-as `serialise` writes it behind its SHA-256. It can build the classes of `Progress`, and those that
-the type hints of the method's state class mention. Rounds are JSON lines: appended as they happen,
-cut back when a run is resumed.
+A checkpoint is written atomically and the previous one is kept. It has the SHA-256 of its content,
+followed by the content in the format of `serialise`. Reading it creates only instances of
+`Progress` and of classes in the type hints of the method's state. The history has one line of JSON
+per round. It is truncated to the checkpoint's rounds on resume.
 """
 
 from collections.abc import Iterable
@@ -23,12 +23,12 @@ from fcfl.methods.method import RoundInfo
 
 
 class OtherMethodError(CheckpointError):
-    """A whole checkpoint that another method wrote."""
+    """A valid checkpoint of another method."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A progress read back, and a sentence when the newest file could not be used."""
+    """The progress in a checkpoint, and a warning if the newest file is damaged."""
 
     progress: Progress[Any]
     warning: str | None = None
@@ -40,14 +40,14 @@ def checkpoint_path(folder: Path) -> Path:
 
 
 def previous_path(folder: Path) -> Path:
-    """Return the path of the checkpoint before it."""
+    """Return the path of a run's previous checkpoint."""
     return folder / "checkpoint.previous.fcfl"
 
 
 def save_checkpoint(folder: Path, progress: Progress[Any]) -> None:
-    """Write ``progress`` so that at every moment at least one whole checkpoint exists.
+    """Write ``progress`` so that at least one valid checkpoint exists at any time.
 
-    The newest one becomes the previous one, unless it is torn: then the previous one stays.
+    The newest checkpoint becomes the previous one, unless it is damaged.
     """
     newest = checkpoint_path(folder)
     state_class: Any = type(progress.state)
@@ -66,10 +66,10 @@ def save_checkpoint(folder: Path, progress: Progress[Any]) -> None:
 
 
 def load_checkpoint(folder: Path, state_class: type) -> Loaded:
-    """Read the newest whole checkpoint of a method with the given ``state_class``.
+    """Return the newest valid checkpoint of a method with the given ``state_class``.
 
-    When the newest file is torn, the previous one is used and a warning says so. A checkpoint of
-    another method is refused with `OtherMethodError`.
+    If the newest file is damaged, return the previous checkpoint with a warning. Raise
+    `OtherMethodError` for a checkpoint of another method.
     """
     newest, previous = checkpoint_path(folder), previous_path(folder)
     if not newest.exists() and not previous.exists():
@@ -118,21 +118,21 @@ _NUMBERS = ("worst_loss", "mean_loss", "largest_violation", "step")
 
 
 class History:
-    """Appends rounds to a file; use it in a ``with`` statement."""
+    """History of rounds in a file, for use in a ``with`` statement."""
 
     def __init__(self, path: Path, *, rounds_kept: int = 0, phase: str | None = None) -> None:
-        """Keep the first ``rounds_kept`` rounds, of one ``phase`` where a file holds several."""
+        """Open a file and keep its first ``rounds_kept`` rounds, of one ``phase`` if given."""
         kept = read_history(path) if rounds_kept and path.exists() else []
         kept = [info for info in kept if phase in (None, info.phase)][:rounds_kept]
-        replace_file(path, "".join(map(_as_line, kept)).encode())  # in one step: none is lost
+        replace_file(path, "".join(map(_as_line, kept)).encode())
         self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
 
     def append(self, info: RoundInfo) -> None:
-        """Add one round."""
+        """Append a round."""
         self._file.write(_as_line(info))
 
     def flush(self) -> None:
-        """Pass what was appended to the operating system."""
+        """Flush appended rounds to the operating system."""
         self._file.flush()
 
     def __enter__(self) -> "History":
@@ -143,21 +143,21 @@ class History:
 
 
 def _as_line(info: RoundInfo) -> str:
-    """Return one line of JSON, without what is None; numbers that are not finite are null."""
+    """Return a round as a line of JSON, without None values; non-finite numbers are null."""
     given: dict[str, Any] = msgspec.to_builtins(info)
     shown = {key: value for key, value in given.items() if value is not None}
     return msgspec.json.encode(shown).decode() + "\n"
 
 
 def join_histories(parts: Iterable[tuple[Path, int]], path: Path) -> None:
-    """Write the first rounds of several files, each as many as are given, as those of one run."""
+    """Write one history with the given numbers of rounds from several histories."""
     rounds = [info for part, count in parts for info in read_history(part)[:count]]
     numbered = [replace(info, round=index + 1) for index, info in enumerate(rounds)]
     replace_file(path, "".join(map(_as_line, numbered)).encode())
 
 
 def read_history(path: Path) -> list[RoundInfo]:
-    """Return all whole lines of a history file, up to the first that is torn; null is nan."""
+    """Return the rounds of a history up to the first damaged line; null becomes nan."""
     rounds: list[RoundInfo] = []
     for line in path.read_bytes().splitlines():
         try:

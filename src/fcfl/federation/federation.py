@@ -1,7 +1,6 @@
-"""Send one request to all clients and check their answers. No rows above this module.
+"""Send requests to all clients and check their responses. Callers have no access to rows.
 
-Answers are checked once, on arrival (`check_reports` and the like): shapes, finite numbers,
-possible counts.
+Each response is checked once, on arrival: shapes, finite numbers and possible counts.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -51,17 +50,17 @@ from fcfl.rules import Rule
 
 Check = Callable[[ClientId, Any], None]
 CheckReports = Callable[..., None]
-"""Checks one client's reports; the points may be given."""
+"""Function that checks the reports of a client, optionally for other points."""
 
 
 class Federation:
     """Clients by name, as objects in this process.
 
-    Every response is checked once, on arrival; `ReportError` names the sender of an invalid one.
-    `RemoteFederation` sends the same requests as messages to clients elsewhere.
+    Each response is checked on arrival. `ReportError` names the sender of an invalid response.
+    `RemoteFederation` sends the same requests as messages to sites.
     """
 
-    clients_have_rows: ClassVar[bool] = False  # in one process a client may report on formulas
+    clients_have_rows: ClassVar[bool] = False  # in-process clients may evaluate formulas
 
     def __init__(self, clients: Mapping[ClientId, Client]) -> None:
         if not clients:
@@ -78,9 +77,9 @@ class Federation:
         *,
         privacy: PrivacyBudget | None = None,
     ) -> "Federation":
-        """Return clients whose training rows, and held-out rows if any, are in memory.
+        """Return a federation of clients with training rows and optional held-out rows in memory.
 
-        With a ``privacy`` budget, the same for each, they add noise to all they report.
+        With a ``privacy`` budget for each client, clients add noise to all reports.
         """
         make: Callable[..., Client] = LocalClient
         if privacy is not None:
@@ -92,17 +91,17 @@ class Federation:
 
     @property
     def names(self) -> tuple[ClientId, ...]:
-        """All clients, in the order in which the server lists them."""
+        """Return the names of all clients in the server's order."""
         return tuple(self._clients)
 
     @property
     def failures(self) -> Mapping[ClientId, str]:
-        """Why clients were left out of the last exchange; in process none is."""
+        """Return the reason why each absent client missed the last exchange; in-process, empty."""
         return {}
 
     @property
     def exchanges(self) -> ExchangeCount:
-        """Requests that have left this federation, by phase; copies of it count together."""
+        """Return the number of requests by phase, shared with federations derived from this one."""
         return self._exchanges
 
     def phase(self, phase: Phase) -> AbstractContextManager[None]:
@@ -118,7 +117,7 @@ class Federation:
         return introductions
 
     def report(self, setup: Setup, request: Request) -> Reports:
-        """Return the reports, one for each point, of every client that answered."""
+        """Return the reports, one per point, of each client that responded."""
         of_rows, n_rates = self.clients_have_rows, len(setup.rates)
 
         def check(name: ClientId, answer: Any, points: tuple[Point, ...] = request.points) -> None:
@@ -129,7 +128,7 @@ class Federation:
         return self._evaluate(Evaluate(setup, request), check)
 
     def count(self, setup: Setup, params: Vector) -> dict[ClientId, Counted]:
-        """Return how a model decides on every client's rows; all must answer."""
+        """Return counts of a model's decisions on each client's rows; all clients must respond."""
         of_rows = self.clients_have_rows
 
         def check(name: ClientId, answer: Any) -> None:
@@ -153,7 +152,7 @@ class Federation:
         attribute: str,
         windows: Mapping[ClientId, tuple[RateWindow, ...]],
     ) -> dict[ClientId, Mapping[str, float]]:
-        """Return the logit from which each client selects the rows of each of its groups."""
+        """Return each client's thresholds: the smallest selected logit of each group."""
         self.check_chooses_thresholds()
         self.exchanges.add()
         chosen = {}
@@ -165,7 +164,7 @@ class Federation:
         return chosen
 
     def vote(self, choices: Mapping[ClientId, Choices]) -> dict[ClientId, Ballot]:
-        """Return every client's ballot on its offers; all must answer."""
+        """Return each client's ballot on its offers; all clients must respond."""
 
         def check(name: ClientId, answer: Any) -> None:
             check_ballot(name, answer, choices[name])
@@ -175,14 +174,14 @@ class Federation:
         return ballots
 
     def under(self, policies: Mapping[ClientId, Policy]) -> "Federation":
-        """Return the clients, some with a policy of their own, as at sites."""
+        """Return a federation in which the given clients have policies, as at sites."""
         clients = dict(self._clients)
         for name, policy in policies.items():
             clients[name] = optional(clients[name], "under", "a policy of its own", name)(policy)
         return self._sharing(clients)
 
     def bind(self, setup: Setup) -> "Bound":
-        """Return the federation with a fixed setup, as the training loop needs it."""
+        """Return the federation with a fixed setup, for the training loop."""
         return Bound(self, setup)
 
     def only(self, name: ClientId) -> "Federation":
@@ -190,22 +189,22 @@ class Federation:
         return self._sharing({name: self._clients[name]})
 
     def _sharing(self, clients: Mapping[ClientId, Client]) -> "Federation":
-        """Return a federation of ``clients`` whose exchanges are counted with these."""
+        """Return a federation of ``clients`` that shares this federation's exchange count."""
         other = Federation(clients)
         other._exchanges = self.exchanges
         return other
 
     def _evaluate(self, question: Evaluate, check: CheckReports) -> Reports:
-        """Return every client's reports, checked; curvatures are added up as they come."""
+        """Return each client's checked reports; curvatures are summed on arrival."""
         if all(point.want != "curvature" for point in question.request.points):
             return self._ask(question, check)
         return self._evaluate_curved(question, check)
 
     def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
-        """Return every client's reports without curvatures, and the sums of the curvatures.
+        """Return each client's reports without curvatures, and the sums of the curvatures.
 
-        A matrix sent by a client is checked by itself. Matrices that are added in place by
-        `report_into` are checked only as a sum.
+        Matrices that clients send are checked one by one. Matrices that `report_into` adds in place
+        are checked only as a sum.
         """
         self.exchanges.add()
         points = question.request.points
@@ -229,7 +228,7 @@ class Federation:
         return SummedReports(reports, totals)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
-        """Return every client's response, checked."""
+        """Return each client's checked response."""
         self.exchanges.add()
         answers = {name: answer(client, question) for name, client in self._clients.items()}
         for name, said in answers.items():
@@ -239,7 +238,7 @@ class Federation:
     def _check_rows(
         self, name: ClientId, setup: Setup, said: Report | Counts, part: Hashable = None
     ) -> None:
-        """Reject row counts of sites that change during a run."""
+        """Raise `ReportError` if row counts of a site change during a run."""
         if self.clients_have_rows:
             about = (part, setup.rates, setup.min_group_rows)
             self._known_counts.check(name, about, said.n_rows, said.group_counts)
@@ -253,7 +252,7 @@ class Federation:
 
 
 def answer(client: Client, question: Question) -> Any:
-    """Return one client's response, in process or at a site."""
+    """Return the response of a client, in-process or at a site."""
     if isinstance(question, Evaluate):
         return client.report(question.setup, question.request.points)
     if isinstance(question, Count):
@@ -271,18 +270,18 @@ def optional(client: Client, method: str, purpose: str, name: ClientId = "") -> 
 
 @dataclass(frozen=True)
 class Bound:
-    """A federation with a fixed setup: the runtime of the training loop."""
+    """Federation with a fixed setup, as a runtime of the training loop."""
 
     federation: Federation
     setup: Setup
 
     def evaluate(self, request: Request) -> Reports:
-        """Return every client's reports on every point of the request."""
+        """Return each client's reports on the points of the request."""
         return self.federation.report(self.setup, request)
 
 
 def check_introduction(name: ClientId, said: Introduction) -> None:
-    """Reject an introduction with invalid names, statistics, labels or policy."""
+    """Raise `ReportError` for invalid names, statistics, labels or policy of an introduction."""
     if not isinstance(said, Introduction):
         raise ReportError(f"Client {name!r} sent no introduction.")
     if said.name != name:
@@ -308,7 +307,7 @@ def check_introduction(name: ClientId, said: Introduction) -> None:
 
 
 def check_site_introduction(name: ClientId, said: Introduction) -> None:
-    """Reject, too, a site without statistics or schema: its rows could not be encoded alike."""
+    """Check an introduction, which must have statistics or a schema for a common encoding."""
     check_introduction(name, said)
     _expect(name, "statistics", said.statistics is not None or said.schema is not None)
 
@@ -341,9 +340,9 @@ def check_counted(
     *,
     of_rows: bool = False,
 ) -> None:
-    """Reject invalid counts: negative, of other groups, or more than there are rows.
+    """Raise `ReportError` for counts that are negative, of other groups or above the row count.
 
-    Counts ``of_rows`` are of as many training rows as the report.
+    If ``of_rows``, counts and report must have the same number of training rows.
     """
     if not isinstance(said, Counted):
         raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of counts.")
@@ -366,7 +365,7 @@ def check_thresholds(name: ClientId, said: object, windows: Sequence[RateWindow]
 
 
 def check_ballot(name: ClientId, said: Ballot, choices: Choices) -> None:
-    """Reject a ballot without a mark and a rank for every offer, or with gains that contradict."""
+    """Raise `ReportError` for missing or inconsistent approvals, ranks or gains of a ballot."""
     if not isinstance(said, Ballot):
         raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of a ballot.")
     n_offers = len(choices.offers)
@@ -385,13 +384,13 @@ def check_ballot(name: ClientId, said: Ballot, choices: Choices) -> None:
 
 
 class KnownCounts:
-    """Rows and group rows of every client, which stay the same as long as a run lasts."""
+    """Row counts and group counts of each client, which must not change during a run."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[float, ...]] = {}
 
     def check(self, name: ClientId, part: Hashable, n_rows: float, group_counts: Vector) -> None:
-        """Reject counts that differ from the first ones of the same ``part`` of a client's rows."""
+        """Raise `ReportError` if counts of a ``part`` of a client's rows have changed."""
         said = (float(n_rows), *map(float, group_counts))
         known = self._known.setdefault((name, part), said)
         if said != known:
@@ -421,7 +420,7 @@ def _are_counts(counts: object, rates: Sequence[RateId]) -> bool:
 
 
 def _are_within(counts: Counts, rates: Sequence[RateId], kind: RateKind) -> bool:
-    """Whether the groups of each attribute, which share no row, are within all rows."""
+    """Return whether the disjoint groups of each attribute have at most the rows of the client."""
     selected = counts.false_positive, counts.true_positive
     others = counts.true_negative, counts.false_negative
     signs = ROW_SIGNS[kind]

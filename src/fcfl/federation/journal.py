@@ -1,8 +1,8 @@
-"""An append-only journal in one SQLite file, which several processes may use at once.
+"""Append-only journal in an SQLite file, which several processes may use at the same time.
 
-A record is the JSON of a dataclass. A record is on the disk, or not there at all, when the lock is
-released; each has the SHA-256 of the one before and of itself, so that a changed file is noticed.
-Read it with ``sqlite3 journal.sqlite 'SELECT * FROM records'``.
+A record is a dataclass as JSON. When the lock is released, all new records are on the disk, or none
+in case of an error. Each record has a SHA-256 over itself and the previous record, to detect
+changes. Read the journal with ``sqlite3 journal.sqlite 'SELECT * FROM records'``.
 """
 
 import hashlib
@@ -22,27 +22,26 @@ from fcfl.errors import DataError
 
 T = TypeVar("T")
 
-LOCK_SECONDS = 60.0  # to wait for other processes
+LOCK_SECONDS = 60.0  # maximum time to wait for other processes
 _COLUMNS = "(id INTEGER PRIMARY KEY, kind TEXT, body TEXT, chain TEXT)"
 
 
 class JournalError(DataError):
-    """A journal that cannot be used."""
+    """The journal is damaged or cannot be written."""
 
 
 @dataclass(frozen=True)
 class Secret:
-    """A random secret that never leaves the machine."""
+    """A random secret, which stays on the machine."""
 
     name: str
     content: str
 
 
 class Journal:
-    """The journal in a file, or in memory without a ``path``.
+    """Journal in a file, or in memory without a ``path``.
 
-    Use it inside ``with journal.locked():``. Only records that are new since the last time are
-    read from the file.
+    Use it inside ``with journal.locked():``. Only new records are read from the file.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -52,9 +51,9 @@ class Journal:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude other processes; on leaving, what was appended is on the disk.
+        """Exclude other processes, and write appended records to the disk at the end.
 
-        Raise `JournalError` if the file is torn, was changed or cannot be written.
+        Raise `JournalError` if the file is damaged, was changed or cannot be written.
         """
         if self.path is None:
             yield
@@ -72,7 +71,7 @@ class Journal:
                     self._catch_up(connection)
                     yield
                 except BaseException:
-                    self._forget()  # what was appended is rolled back
+                    self._forget()  # appended records are rolled back
                     raise
                 finally:
                     self._connection = None
@@ -84,7 +83,7 @@ class Journal:
             ) from error
 
     def read(self, kind: type[T]) -> list[T]:
-        """Return all records of a class, in their order."""
+        """Return all records of a class in order."""
         name = kind.__name__
         bodies, found = self._bodies.get(name, []), self._found.setdefault(name, [])
         try:
@@ -96,7 +95,7 @@ class Journal:
         return found
 
     def append(self, value: Any) -> None:
-        """Add a record."""
+        """Append a record."""
         kind, body = type(value).__name__, json.dumps(msgspec.to_builtins(value))
         record = (self._last + 1, kind, body, _chain(self._head, kind, body))
         if self._connection is not None:
@@ -104,7 +103,7 @@ class Journal:
         self._take(*record)
 
     def secret(self, name: str) -> bytes:
-        """Return 32 random bytes, made when they are first needed."""
+        """Return the 32 random bytes with a name; create them on the first call."""
         for known in self.read(Secret):
             if known.name == name:
                 return bytes.fromhex(known.content)
@@ -117,7 +116,7 @@ class Journal:
         self._found: dict[str, list[Any]] = {}  # decoded
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
-        """Read what other processes have appended."""
+        """Read records that other processes have appended."""
         last = "SELECT chain FROM records WHERE id = ?"
         if self._last and connection.execute(last, (self._last,)).fetchone() != (self._head,):
             self._forget()

@@ -1,7 +1,7 @@
-"""The training loop of all methods and runtimes, and the cost of a run.
+"""Training loop of all methods and runtimes, and the cost of a run.
 
-`run` exchanges requests and reports until the method is done. Its cost is a `Tally` of points
-evaluated and bytes received, and an `ExchangeCount` of the requests that leave the federation.
+`run` exchanges requests and reports until the method has finished. The cost of a run is a `Tally`
+of evaluated points and received bytes, and an `ExchangeCount` of requests.
 """
 
 import json
@@ -32,17 +32,14 @@ S = TypeVar("S", bound=State)
 
 
 class Runtime(Protocol):
-    """Evaluates requests at the clients; the reports are checked.
-
-    A client that did not answer is left out.
-    """
+    """Evaluates requests at the clients and returns checked reports, without absent clients."""
 
     def evaluate(self, request: Request) -> Reports: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The cost of a run: points evaluated by each client, by kind, and bytes received."""
+    """Cost of a run: points that each client has evaluated, by kind, and bytes received."""
 
     values: int = 0
     gradients: int = 0
@@ -54,7 +51,7 @@ class Tally:
         wants = [point.want for point in request.points]
         sent = sum(report.nbytes for answers in reports.values() for report in answers)
         for index in range(len(wants)):
-            together = curvature_sum(reports, index)  # counted as if each client had sent its own
+            together = curvature_sum(reports, index)  # counted once per client
             sent += 0 if together is None else together.nbytes * len(reports)
         return Tally(
             self.values + wants.count("values") + wants.count("decisions"),
@@ -65,17 +62,17 @@ class Tally:
 
 
 def sum_tallies(tallies: Iterable[Tally]) -> Tally:
-    """Return the cost of several runs together."""
+    """Return the total cost of several runs."""
     every = list(tallies)
     return Tally(*(sum(getattr(tally, f.name) for tally in every) for f in fields(Tally)))
 
 
 @dataclass(frozen=True)
 class Progress(Generic[S]):
-    """Everything a run needs to resume: the content of a checkpoint.
+    """State from which a run can resume: the content of a checkpoint.
 
-    ``memory`` has the last report of every client if reports may stand in for newer ones; ``age``
-    counts the rounds in which a report has. ``options`` are the method's name and options as text.
+    ``memory`` has the last report of each client if it may be used again for an absent client.
+    ``options`` has the method's name and options as text.
     """
 
     state: S
@@ -89,11 +86,10 @@ class Progress(Generic[S]):
 def run(
     method: Method[S], progress: Progress[S], runtime: Runtime, *, max_age: int = 0
 ) -> Iterator[tuple[Progress[S], RoundInfo]]:
-    """Exchange requests and reports until the method is done, yielding after every round.
+    """Exchange requests and reports until the method has finished, yielding after each round.
 
-    The last report of an absent client stays in force for at most ``max_age`` rounds, so that its
-    budget is still enforced. After that, raise `AbsentClientError`. The ``age`` of a report shows a
-    method that the report is stale.
+    For an absent client, use its last report for at most ``max_age`` rounds, so that its budget is
+    still enforced, and then raise `AbsentClientError`. The ``age`` of such a report is positive.
     """
     check_count("max_age", max_age)
     return _rounds(method, progress, runtime, max_age)
@@ -109,14 +105,14 @@ def _rounds(
         state, info = next_state(method, progress.state, reports)
         tally = progress.tally.plus(request, answers)
         progress = Progress(state, tally, memory, progress.options)
-        del answers, reports  # curvatures of many clients: gone before the next ones are made
+        del answers, reports  # frees curvatures of many clients before the next round
         yield progress, info
 
 
 def admit(
     request: Request, answers: Reports, progress: Progress[S], max_age: int
 ) -> tuple[Reports, Mapping[ClientId, Report]]:
-    """Return the reports, completed for absent clients, and the next memory; reject strangers."""
+    """Return the reports, with last reports of absent clients, and the memory of the next round."""
     problem = progress.state.problem
     strangers = [name for name in answers if name not in problem.clients]
     if strangers:
@@ -126,7 +122,7 @@ def admit(
         )
     reports: dict[ClientId, tuple[Report, ...]] = {}
     memory: dict[ClientId, Report] = {}
-    summed = isinstance(answers, SummedReports)  # over those that answered: it has no stand-ins
+    summed = isinstance(answers, SummedReports)  # sums are over clients that responded
     needed = without_curvature(request.points) if summed else request.points
     for name in problem.clients:
         last = progress.memory.get(name)
@@ -148,7 +144,7 @@ def admit(
 def _remember(
     last: Report | None, points: tuple[Point, ...], answers: tuple[Report, ...]
 ) -> Report:
-    """Return the fullest report to keep; one with gradients is not replaced by one without."""
+    """Return the most complete report to keep; reports with gradients take precedence."""
     ranks = ("decisions", "values", "gradients", "curvature")
     best = max(range(len(points)), key=lambda i: ranks.index(points[i].want))
     if last is not None and answers[best].loss_grad is None and last.loss_grad is not None:
@@ -157,7 +153,7 @@ def _remember(
 
 
 def _stand_in(name: ClientId, last: Report, points: tuple[Point, ...], max_age: int) -> Report:
-    """Return the last report of an absent client, one round older; raise if it cannot serve."""
+    """Return the last report of an absent client with its age increased, or raise if unusable."""
     if last.age >= max_age:
         rounds = "1 round" if last.age == 0 else f"{last.age + 1} rounds"
         raise AbsentClientError(
@@ -168,7 +164,7 @@ def _stand_in(name: ClientId, last: Report, points: tuple[Point, ...], max_age: 
     if part is not None:
         raise AbsentClientError(
             f"Client {name!r} did not answer, and its last report has no {part}, "
-            "which this round needs. Resume when it is back."
+            "which this round requires. Resume when it is back."
         )
     return replace(last, age=last.age + 1)
 
@@ -186,7 +182,7 @@ def _unknown(name: ClientId, *, is_first_round: bool) -> AbsentClientError:
     )
 
 
-EXCHANGES = "exchanges.json"  # in the folder of a run: what it has cost so far
+EXCHANGES = "exchanges.json"  # in the folder of a run: exchanges so far
 _SAVE_SECONDS = 0.5  # between two writes, as for checkpoints
 
 Phase = Literal[
@@ -202,13 +198,13 @@ Phase = Literal[
     "threshold",
     "vote",
 ]
-"""What exchanges are made for.
+"""Purpose of an exchange.
 
 meet : introductions, and the counts from which constraints are built
 reference : training without budgets, to which relative budgets refer
 disclose : reference rows that some methods need
 choose : fits of candidate settings, and their leave-one-out losses
-starts : comparing starts
+starts : comparison of initial parameters
 fit : training with the plain budgets
 check : hard decisions of a model on all rows
 tighten : training under tightened bounds
@@ -220,10 +216,10 @@ vote : ballots of a negotiation
 
 @dataclass
 class ExchangeCount:
-    """Exchanges so far, by phase.
+    """Number of exchanges by phase.
 
-    A federation adds one for each request that leaves it. The caller sets the phase; a train run
-    takes what has been counted since the last one.
+    A federation adds one per request. The caller sets the phase. Each training run takes the
+    exchanges since the previous run.
     """
 
     by_phase: dict[str, int] = field(default_factory=dict)
@@ -233,7 +229,7 @@ class ExchangeCount:
 
     @property
     def total(self) -> int:
-        """Exchanges of all phases."""
+        """Return the number of exchanges in all phases."""
         return sum(self.by_phase.values())
 
     def add(self) -> None:
@@ -243,7 +239,7 @@ class ExchangeCount:
             self.save()
 
     def take(self) -> dict[str, int]:
-        """Return the count by phase and start again from 0."""
+        """Return the count by phase and reset it."""
         taken, self.by_phase = self.by_phase, {}
         return taken
 
@@ -258,9 +254,9 @@ class ExchangeCount:
 
     @contextmanager
     def kept_in(self, folder: Path | None, *, resume: bool) -> Iterator[None]:
-        """Store the count in a run's folder as it grows; with ``resume``, continue the stored one.
+        """Store the count in a run's folder during a run; if ``resume``, add the stored count.
 
-        Without a folder nothing is stored. The count starts again at the end.
+        Without a folder, store nothing. Reset the count at the end.
         """
         if folder is not None and resume:
             for phase, count in read_exchanges(folder).items():
@@ -274,7 +270,7 @@ class ExchangeCount:
             self.take()
 
     def save(self) -> None:
-        """Write the count, if it is stored; a full disk is reported with the checkpoints."""
+        """Write the count if it has a path; ignore errors, which checkpoints report."""
         self._saved = time.monotonic()
         if self._path is not None:
             with suppress(OSError):
@@ -282,7 +278,7 @@ class ExchangeCount:
 
 
 def read_exchanges(folder: Path) -> Mapping[str, int]:
-    """Read the count of a run that stopped; empty if nothing valid is stored."""
+    """Return the stored count of a run, or an empty mapping if it is missing or invalid."""
     try:
         stored = json.loads((folder / EXCHANGES).read_text(encoding="utf-8"))
         return {str(phase): int(count) for phase, count in stored.items()}

@@ -1,8 +1,8 @@
-"""Frozen dataclasses as MessagePack and back, without pickle.
+"""Serialisation of frozen dataclasses as MessagePack, without pickle.
 
-`msgspec` decodes every field by its type hint and names the place of a value that does not fit.
-Only classes that type hints mention, and those that the caller adds, are ever built. Arrays travel
-as raw bytes with their type, shape and memory order, so that sums over them round alike everywhere.
+`msgspec` decodes each field by its type hint and reports the position of invalid values. Only
+classes in type hints, and classes that the caller adds, can be created. Arrays are stored as raw
+bytes with type, shape and memory order, so that sums over them have the same rounding everywhere.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from fcfl.errors import FCFLError
 
 WIRE = 5  # number of the format of messages, checkpoints and stored rows
 TAG = "@"  # the key of a class's name
-MAX_BYTES = 2**29  # of a message from another machine
+MAX_BYTES = 2**29  # maximum size of a message
 
 Array = np.ndarray[Any, Any]
 _DType = Literal["<f8", "<f4", "<i8", "<i4", "<u8", "<u4", "|b1", "|u1"]
@@ -32,20 +32,20 @@ _stored_array = msgspec.msgpack.Decoder(_StoredArray)
 
 
 class WireError(FCFLError):
-    """Bytes that this version of fcfl cannot read."""
+    """The bytes cannot be read by this version of fcfl."""
 
 
 class Serialiser:
     """Reads and writes values of the type ``root``.
 
-    Where a type hint is a protocol, an abstract class or `Any`, values may be of the classes
-    ``also``, of those that other hints mention, or plain. An `Extra` may be any that is defined,
-    unless ``also`` names some.
+    If a type hint is a protocol, an abstract class or `Any`, values may be plain values or
+    instances of ``also`` and of classes in other hints. All subclasses of `Extra` are allowed,
+    unless ``also`` has some of them.
 
     Raises
     ------
     TypeError
-        If two classes have one name, or if a type hint cannot be resolved.
+        If two classes have the same name, or a type hint cannot be resolved.
     """
 
     def __init__(self, root: Any, also: Iterable[type] = ()) -> None:
@@ -64,11 +64,11 @@ class Serialiser:
         return b"fcfl-%d\n" % WIRE + msgspec.msgpack.encode(plain(value, self.classes))
 
     def load(self, content: bytes) -> Any:
-        """Return the value that was written; raise `WireError` for any other bytes."""
+        """Return the value in ``content``; raise `WireError` if it cannot be read."""
         body = _body(content)
         try:
             return self.restore(self._root.decode(body))
-        except Exception as error:  # whatever hostile bytes provoke
+        except Exception as error:  # malicious bytes can cause errors of any type
             raise _unreadable(error) from None
 
     def restore(self, tree: Any) -> Any:
@@ -86,7 +86,7 @@ class Serialiser:
         return tree
 
     def _readable(self, hint: Any) -> Any:
-        """Return the type by which `msgspec` reads what a type hint allows."""
+        """Return the type with which `msgspec` decodes values of a type hint."""
         origin, args = get_origin(hint), get_args(hint)
         if type(hint).__name__ == "TypeAliasType":  # made by a `type` statement
             return self._readable(hint.__value__)
@@ -95,7 +95,7 @@ class Serialiser:
         if origin is Annotated:
             return self._readable(args[0])
         if hint is float:
-            return int | float  # an integer stays one
+            return int | float  # keeps integers
         if origin is Union or origin is UnionType:
             return _union([self._readable(arg) for arg in args])
         if origin is tuple:
@@ -109,7 +109,7 @@ class Serialiser:
             for arg in args:  # a generic class holds what it is made of
                 self._readable(arg)
             return self._struct(cls)
-        if cls is Extra and not self._has_extras:  # a method's own travel in its requests
+        if cls is Extra and not self._has_extras:  # methods can define extras of their requests
             newest = {(sub.__module__, sub.__qualname__): sub for sub in Extra.__subclasses__()}
             for sub in newest.values():
                 self._struct(sub)
@@ -134,13 +134,13 @@ class Serialiser:
                 f"Two classes are named {name!r}, {_full_name(known)} and {_full_name(cls)}; a "
                 "checkpoint cannot tell them apart. Rename one of them."
             )
-        return self._structs.get(name, Any)  # of a class that holds itself
+        return self._structs.get(name, Any)  # Any for a recursive class
 
 
 def plain(value: Any, classes: Mapping[str, type] | None = None) -> Any:
-    """Return ``value`` as maps with a class's name, lists, scalars and arrays' raw bytes.
+    """Return ``value`` as maps with class names, lists, scalars and raw bytes of arrays.
 
-    Raise `TypeError` for what could not be read back, such as a dataclass that is not one of
+    Raise `TypeError` for values that cannot be read again, such as a dataclass that is not in
     ``classes``.
     """
     if isinstance(value, np.ndarray):
@@ -166,7 +166,7 @@ def plain(value: Any, classes: Mapping[str, type] | None = None) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two values are equal to the last bit, arrays included."""
+    """Return whether two values are identical, including all bits of arrays."""
     return _encode(left) == _encode(right)
 
 
@@ -176,18 +176,18 @@ def digest(value: Any) -> str:
 
 
 def seal(content: bytes) -> bytes:
-    """Return ``content`` behind its SHA-256, for a file."""
+    """Return ``content`` preceded by its SHA-256, for a file."""
     return b"%s\n%s" % (hashlib.sha256(content).hexdigest().encode(), content)
 
 
 def unseal(stored: bytes) -> bytes | None:
-    """Return what was sealed, or None if the file is torn."""
+    """Return the content of a sealed file, or None if the file is damaged."""
     content = stored.partition(b"\n")[2]
     return content if seal(content) == stored else None
 
 
 def peek(content: bytes, *keys: str) -> str | None:
-    """Return the text below ``keys`` without reading anything else; None if there is none."""
+    """Return the text at ``keys`` without decoding other values, or None if there is none."""
     hint: Any = str
     for key in reversed(keys):
         hint = msgspec.defstruct("Peek", [("found", hint)], rename={"found": key})
@@ -200,7 +200,7 @@ def peek(content: bytes, *keys: str) -> str | None:
 
 
 def _body(content: bytes) -> bytes:
-    """Return what follows the number of the format, which must be this version's."""
+    """Return the content after the header; raise `WireError` for another format number."""
     if len(content) > MAX_BYTES:
         raise WireError(f"The message has more than {MAX_BYTES} bytes.")
     head, _, body = content.partition(b"\n")
@@ -236,14 +236,14 @@ def _dump_array(array: Array) -> bytes:
 
 
 def _load_array(code: int, content: memoryview) -> Array:
-    """Return an array in its own memory, aligned as any other: sums over it round alike."""
+    """Return an array in aligned memory of its own, so that sums have the usual rounding."""
     stored_type, shape, order, numbers = _stored_array.decode(content)
     flat = np.frombuffer(numbers, dtype=stored_type)
     return flat.reshape(shape, order=order).copy(order)
 
 
 def _check_array(hint: Any, array: Any) -> Any:
-    """Return an array whose type is the one of a type hint."""
+    """Return ``array``; raise `TypeError` unless it is an array of the type in a type hint."""
     (wanted,) = get_args(get_args(hint)[1]) or (Any,)
     if not isinstance(array, np.ndarray) or (wanted is not Any and array.dtype != wanted):
         raise TypeError(f"Expected an array of {getattr(wanted, '__name__', 'numbers')}")
@@ -251,7 +251,7 @@ def _check_array(hint: Any, array: Any) -> Any:
 
 
 def _union(members: list[Any]) -> Any:
-    """Return the union of types, or `Any` if `msgspec` cannot tell them apart."""
+    """Return the union of types, or `Any` if `msgspec` cannot distinguish them."""
     found = reduce(or_, members)
     try:
         msgspec.msgpack.Decoder(found)

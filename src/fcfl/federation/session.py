@@ -1,4 +1,4 @@
-"""The loop with a folder: history, checkpoints, resuming, where a run reports to, and its bar."""
+"""Training loop with a folder: history, checkpoints, resuming, reporting and progress bars."""
 
 import math
 import os
@@ -18,18 +18,18 @@ from fcfl.methods.method import RoundInfo, traits_of
 OnRound = Callable[[RoundInfo, float], None]
 
 HISTORY = "history.jsonl"
-FREE = "without-budgets"  # folder of the fit that a run with budgets begins with
-CHECKPOINT_SECONDS = 0.5  # between two checkpoints; the first follows the first round
+FREE = "without-budgets"  # folder of the initial fit without budgets
+CHECKPOINT_SECONDS = 0.5  # minimum time between checkpoints; the first follows the first round
 
 
 @dataclass(frozen=True)
 class Session:
-    """Where a run is stored, whether it resumes, and where it reports to.
+    """Folder of a run, whether the run resumes, and functions that report its progress.
 
-    Without a ``folder`` nothing is written. ``on_round`` is called after every round with its info
-    and the share done, ``on_message`` with sentences for a person. The last report of an absent
-    client stays in force for ``max_age`` rounds. ``on_met`` is called once, with the `Run`, when
-    all clients have reported their counts and nothing has been written yet.
+    Without a ``folder`` nothing is written. ``on_round`` is called after each round with its info
+    and the completed share, and ``on_message`` with messages for users. The last report of an
+    absent client is used for at most ``max_age`` rounds. ``on_met`` is called with the `Run` after
+    all clients have reported their counts and before anything is written.
     """
 
     folder: Path | None = None
@@ -45,13 +45,13 @@ class Session:
 
     @property
     def required_folder(self) -> Path:
-        """The folder, for a run that writes one."""
+        """Return the folder; raise `ValueError` if there is none."""
         if self.folder is None:
-            raise ValueError("`folder` must be given: this run writes one.")
+            raise ValueError("`folder` must be given for this run.")
         return self.folder
 
     def part(self, low: float, high: float) -> "Session":
-        """Return the session of a part of the work, from one share of it to another."""
+        """Return a session for the part of the work between the shares ``low`` and ``high``."""
         on_round = self.on_round
         if on_round is None:
             return self
@@ -60,11 +60,11 @@ class Session:
         )
 
     def quiet(self) -> "Session":
-        """Return the session without sentences, for one of many runs that would repeat them."""
+        """Return the session without messages, for runs that would repeat them."""
         return replace(self, on_message=lambda sentence: None)
 
     def inside(self, name: str) -> "Session":
-        """Return the session of a folder in this one, which is made if it is missing."""
+        """Return the session of a subfolder, which is created if it is missing."""
         if self.folder is None:
             return self
         place = self.folder / name
@@ -73,7 +73,7 @@ class Session:
 
 
 def forget(folder: Path) -> None:
-    """Remove what an earlier run left in this folder to resume from."""
+    """Delete checkpoints, histories and exchange counts of an earlier run."""
     for place in (folder, folder / FREE, *sorted(folder.glob("fit-*"))):
         for path in (
             place / HISTORY,
@@ -87,7 +87,7 @@ def forget(folder: Path) -> None:
 def run_rounds(
     method: Any, fresh: Progress[Any], clients: Any, session: Session, count: ExchangeCount
 ) -> tuple[Progress[Any], tuple[RoundInfo, ...]]:
-    """Run rounds until the method ends; a stopped run leaves a checkpoint and can be resumed."""
+    """Run rounds until the method has finished; write a checkpoint if the run is interrupted."""
     folder, on_message = session.folder, session.on_message
     progress, infos, done = fresh, [], 0.0
     if session.resume and folder is not None:
@@ -101,7 +101,7 @@ def run_rounds(
         if folder is None:
             return
         saved = time.monotonic()
-        count.save()  # first: what is requested again on resuming counts again
+        count.save()  # first, since requests that are repeated on resume count again
         try:
             checkpoint.save_checkpoint(folder, progress)
         except OSError as error:
@@ -120,13 +120,13 @@ def run_rounds(
             for reached, info in rounds:
                 info = replace(info, exchange=count.total, phase=count.phase)
                 infos.append(info)
-                if history is not None:  # first: on resuming, a line too many is cut
+                if history is not None:  # first, since additional lines are removed on resume
                     history.append(info)
                 progress = reached
                 if history is not None and time.monotonic() - saved >= CHECKPOINT_SECONDS:
                     history.flush()
                     save()
-                done = max(done, method.fraction_done(progress.state))  # residuals rise at times
+                done = max(done, method.fraction_done(progress.state))  # residuals may increase
                 if session.on_round is not None:
                     session.on_round(info, done)
     except BaseException as error:
@@ -143,9 +143,9 @@ def run_rounds(
 
 
 def may_change(method: Any) -> tuple[str, ...]:
-    """Return the options that may change on resume: those that only limit the number of rounds.
+    """Return the options that may change on resume because they only limit the number of rounds.
 
-    With noise there are none: epsilon is shared out over the rounds.
+    A private method has none, because epsilon is divided among the rounds.
     """
     return () if traits_of(method).is_private else ("rounds",)
 
@@ -158,10 +158,10 @@ def _has_checkpoint(folder: Path) -> bool:
 def resumed(
     folder: Path, method: Any, fresh: Progress[Any], on_message: Callable[[str], None]
 ) -> Progress[Any]:
-    """Return the checkpoint's progress if it is of the same run; without one, the beginning."""
+    """Return the progress in the checkpoint, or ``fresh`` without one; raise for another run."""
     if not _has_checkpoint(folder):
         on_message(
-            "No checkpoint was written before the run stopped; it starts from the beginning."
+            "Starting from the beginning, because the run stopped before its first checkpoint."
         )
         return fresh
     try:
@@ -199,7 +199,7 @@ def resumed(
     if differs:
         raise CheckpointError(
             f"The checkpoint in {str(folder)!r} is of another run: {', and '.join(differs)}. "
-            "Continue with what it was, or start again: in another folder, or in this one without "
+            "Resume with the same settings and data, use another folder, or start again without "
             "`resume`."
         )
     return replace(loaded.progress, options=fresh.options)
@@ -209,14 +209,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDTH = 30  # characters of the bar in a notebook
-_SHARE_OF_REST = 0.6  # of all that is left, the estimated share of a phase: later ones are shorter
+_SHARE_OF_REST = 0.6  # estimated share of a phase in the remaining work
 
 
 class OverPhases:
-    """Shares of one phase after another as shares of all of them, which never fall.
+    """Convert completed shares of successive phases to a non-decreasing share of all phases.
 
-    A phase ends where another begins: its purpose changes, or its share falls. How many phases
-    follow is not known beforehand.
+    A new phase begins if the purpose changes or the share decreases. The number of phases is not
+    known in advance.
     """
 
     def __init__(self, on_round: OnRound) -> None:
@@ -225,7 +225,7 @@ class OverPhases:
         self._what: str | None = None
 
     def __call__(self, info: RoundInfo, share: float) -> None:
-        """Report the share of the whole."""
+        """Report a round with the completed share of all phases."""
         what = info.note if info.stage == 0 else "training"
         if self._what is not None and (what != self._what or share < self._last):
             self._begun = self._done
@@ -239,15 +239,15 @@ class OverPhases:
 def progress_bar(
     title: str, verbose: bool | None, on_round: OnRound | None = None
 ) -> Iterator[OnRound | None]:
-    """Yield what to call after each round: ``on_round``, and a bar if one is shown.
+    """Yield a function to call after each round, which calls ``on_round`` and updates a bar.
 
     Parameters
     ----------
-    title : what is trained, such as the name of the method
+    title : text before the bar, such as the name of the method
     verbose : whether to show progress
         By default only if stdout is a terminal or a notebook, and there is no ``on_round``.
     """
-    from rich.console import Console  # not needed where nothing is shown
+    from rich.console import Console
 
     console = Console()
     is_shown = verbose
@@ -269,7 +269,7 @@ def progress_bar(
 
 @contextmanager
 def terminal_bar(title: str, console: "Console") -> Iterator[OnRound]:
-    """Show a bar that disappears when training ends; in a file, only its last state."""
+    """Show a progress bar, removed at the end; without a terminal print its last state."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     text = TextColumn("{task.description}"), TextColumn("{task.fields[facts]}")
@@ -286,7 +286,7 @@ def terminal_bar(title: str, console: "Console") -> Iterator[OnRound]:
 
 @contextmanager
 def _in_notebook(title: str, console: "Console") -> Iterator[OnRound]:
-    """Show a line of text that is replaced in place: it needs no widgets."""
+    """Show a progress bar in a notebook as a line of text, without widgets."""
     from IPython.display import display  # type: ignore[import-not-found]
 
     first = {"text/plain": title}
@@ -303,12 +303,12 @@ def _in_notebook(title: str, console: "Console") -> Iterator[OnRound]:
 
 
 def phase_of(info: RoundInfo) -> str:
-    """Return what the round is for."""
+    """Return a description of the round's purpose."""
     return info.note if info.stage == 0 else (info.phase or "fit")
 
 
 def facts_of(info: RoundInfo) -> str:
-    """Return the exchanges so far and the worst client's loss, as far as they are known."""
+    """Return the number of exchanges and the worst client's loss, if known."""
     facts = [] if info.exchange is None else [f"{info.exchange:,} exchanges"]
     if math.isfinite(info.worst_loss):
         facts.append(f"worst loss {info.worst_loss:.4f}")
