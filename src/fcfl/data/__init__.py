@@ -1,4 +1,4 @@
-"""Rows: tables, built-in sets, and how they become clients."""
+"""Read tables, load built-in data sets, and split them into clients."""
 
 from .builtin import BUILTIN as BUILTIN
 from .builtin import adult as adult

