@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
         ),
         (at_north("died", "no"), "Only one label value among the training rows of client 'north'."),
         (at_north("race", "white"), "Only one group of 'race' among the training rows of client"),
-        (at_north("race", None), "Rows without a value in 'race' count for the loss and belong"),
+        (at_north("race", None), "Rows without a value in 'race' belong to no group"),
         (stays().assign(k=1, s="x"), "Column 'k' is '1' in every training row and was left out."),
         (stays().assign(e=np.nan), "Column 'e' is empty and was left out."),
     ],

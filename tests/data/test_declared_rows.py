@@ -114,7 +114,7 @@ def test_types_of_a_parquet_file_hold_cell_by_cell(tmp_path, declared):
     ("more", "sentence"),
     [
         ('"07,-,true,61,1.5,0', "a quote in row 1 is never closed"),
-        ('"07,-\n",true,61,1.5,0', "line 2 has a quote that does not end there"),
+        ('"07,-\n",true,61,1.5,0', "line 2 has a quote that is not closed"),
         ("07,-,true,61,1,5,0", "line 2 has 7 cells instead of 6"),
         ("07,-", "'died' is empty.*'a' 1"),
     ],

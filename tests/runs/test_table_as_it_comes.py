@@ -128,7 +128,7 @@ def test_files_of_one_name_may_hold_a_column_of_clients(tmp_path):
     assert outcome.exit_code == 0, outcome.output
     assert "north" in outcome.stdout
     said = only_error(fcfl("data", *paths, "--label", "died", "--sensitive", "race"))
-    assert said.startswith("Two files are called 'stays'")
+    assert said.startswith("Two files are named 'stays'")
 
 
 def test_many_files_are_not_called_a_column(tmp_path):

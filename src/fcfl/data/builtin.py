@@ -263,7 +263,7 @@ def _download() -> list[Path]:
 
 
 def _all_or_none(folder: Path, checksums: Mapping[str, str]) -> list[Path]:
-    """Return the paths of the files after verifying checksums, or an empty list if one is absent."""
+    """Return the paths of the files, or an empty list if one is absent; verify the checksums."""
     paths = [folder / name for name in checksums]
     if not all(path.is_file() for path in paths):
         return []

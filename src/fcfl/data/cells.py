@@ -1,7 +1,7 @@
-"""The columns of a table: their cells, numbers or text, and the features that they become.
+"""Read columns of a table as numbers or text, and encode them as features.
 
-Every column is judged by its distinct values, so reading is linear in the rows. The encoding of
-features is agreed among clients from summed statistics.
+Text is parsed once per distinct value, so that reading is linear in the number of rows. All clients
+share one encoding, which is computed from their column statistics.
 """
 
 import math
@@ -38,15 +38,15 @@ _TEXT = {"string", "boolean", "categorical", "mixed", "mixed-integer"}
 _WHOLE_FLOAT = re.compile(r"(-?\d+)\.0+")
 MAX_LEVELS = 100
 EMPTY = "is empty"  # in a note
-_MOSTLY = 0.9  # share of numbers from which on a text column may be one of numbers, and is noted
-_MIN_NUMBERS = 10  # numbers that such a column needs
-_MIN_DISTINCT = 3  # different numbers that it needs: fewer may be codes
-_NAMED = 5  # unused levels that a note names
+_MOSTLY = 0.9  # minimum share of numbers in a text column for a note that it may be numeric
+_MIN_NUMBERS = 10  # minimum number of numeric cells for this note
+_MIN_DISTINCT = 3  # minimum number of distinct numbers for this note; fewer may be codes
+_NAMED = 5  # maximum number of unused levels listed in a note
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A column as text: one code per row into sorted ``levels``, -1 where the cell is empty."""
+    """A text column, stored as one code per row into sorted ``levels``; -1 is an empty cell."""
 
     codes: Codes
     levels: tuple[str, ...]
@@ -57,7 +57,7 @@ class Texts:
         return dict(zip(self.levels, rows.tolist(), strict=True))
 
     def codes_in(self, levels: Iterable[str], empty: int = -1) -> Codes:
-        """Return codes into other ``levels``: ``empty`` for an empty cell, -1 for other levels."""
+        """Return codes into other ``levels``: ``empty`` for empty cells and -1 for other texts."""
         position = {level: code for code, level in enumerate(levels)}
         lookup = [position.get(level, -1) for level in self.levels]
         return np.array([*lookup, empty], dtype=np.int32)[self.codes]  # code -1 is the last entry
@@ -67,12 +67,12 @@ class Texts:
 
 
 def add_note(frame: Frame, sentence: str) -> None:
-    """Add a sentence for the user to the table's notes."""
+    """Append a sentence to the notes of the table, which are shown to the user."""
     frame.attrs[NOTES] = (*frame.attrs.get(NOTES, ()), sentence)
 
 
 def named_columns(frame: Frame) -> Frame:
-    """Return the frame with its column names as text without outer spaces, all different."""
+    """Convert column names to stripped text; raise `DataError` if two names are equal."""
     renamed = frame.rename(columns=lambda name: str(name).strip())
     check_names(renamed.columns)
     return renamed
@@ -89,7 +89,7 @@ def check_names(names: Iterable[str], path: Path | None = None) -> None:
 
 
 def check_columns(frame: Frame, names: Iterable[str], role: str | None = None) -> None:
-    """Raise `DataError` if the table lacks a column; ``role`` is the option that names it."""
+    """Raise `DataError` if a column is missing; ``role`` is the option that names the column."""
     for name in names:
         if name not in frame.columns:
             what = (
@@ -101,7 +101,7 @@ def check_columns(frame: Frame, names: Iterable[str], role: str | None = None) -
 
 
 def look_alikes(levels: Iterable[str]) -> str:
-    """Return a clause on levels that differ only by case or spaces, empty if there are none."""
+    """Return a clause that lists levels differing only by case or spaces, or an empty string."""
     alike: dict[str, list[str]] = {}
     for level in levels:
         key = "".join(unicodedata.normalize("NFKC", level).casefold().split())
@@ -111,7 +111,7 @@ def look_alikes(levels: Iterable[str]) -> str:
 
 
 def alike_notes(whose: str, levels: Iterable[str]) -> list[str]:
-    """Return a note on levels that differ only by case or spaces, or none."""
+    """Return a list with a note on levels that differ only by case or spaces, or an empty list."""
     alike = look_alikes(levels)
     return [f"{whose} {alike} and are kept apart. Write equal ones alike."] if alike else []
 
@@ -120,7 +120,7 @@ def alike_notes(whose: str, levels: Iterable[str]) -> list[str]:
 
 
 def kind_of(column: Column) -> Kind:
-    """Return whether a column holds numbers or text; true-or-false columns count as text."""
+    """Return "number" or "category" by the content of a column; booleans are categories."""
     content = pd.api.types.infer_dtype(column, skipna=True)
     if content in _NUMBERS:
         return "number"
@@ -138,22 +138,22 @@ def kind_of(column: Column) -> Kind:
 
 
 def check_one_kind(name: str, kinds: Mapping[str, Kind], place: str) -> None:
-    """Raise `DataError` if a column has numbers at one client, or in one file, and text in another.
+    """Raise `DataError` if a column is numeric at one client or file and text at another.
 
-    ``kinds`` are by client or file, and ``place`` is "at client" or "in file".
+    ``kinds`` maps each client or file to the column's kind. ``place`` is "at client" or "in file".
     """
     first = {kind: where for where, kind in reversed([*kinds.items()])}
     if len(first) == 2:
         raise DataError(
             f"Column {name!r} is a number {place} {first['number']!r} and text {place} "
-            f"{first['category']!r}. Make it the same at both, or drop it."
+            f"{first['category']!r}. Use one type at both, or drop the column."
         )
 
 
 def text_of(value: object) -> str:
-    """Return the text of one cell, without spaces around it; whole floats lose their ``.0``.
+    """Return the text of one cell, without outer spaces and without ``.0`` after an integer.
 
-    Text that is a whole float loses it too: ``0`` and ``0.0`` are one level in any table.
+    This also applies to cells that are text, so that ``0`` and ``0.0`` are always the same level.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -170,7 +170,7 @@ def text_of(value: object) -> str:
 
 
 def texts(column: Column) -> Texts:
-    """Read a column as text. The loop is over distinct values, not over rows."""
+    """Read a column as text, in a loop over distinct values instead of rows."""
     codes, uniques = factorize(column)
     names = [text_of(value) for value in uniques]
     levels = sorted(set(names) - {""})
@@ -178,13 +178,13 @@ def texts(column: Column) -> Texts:
 
 
 def cell_texts(column: Column) -> list[str | None]:
-    """Return each cell as clients and groups are read, None where it is empty."""
-    found = texts(column)
-    return [None if code < 0 else found.levels[code] for code in found.codes]
+    """Return the text of each cell, as in client and group columns; None if the cell is empty."""
+    text = texts(column)
+    return [None if code < 0 else text.levels[code] for code in text.codes]
 
 
 def factorize(column: Column) -> tuple[Any, Any]:
-    """Return a code per row, -1 where it is empty, and the distinct values."""
+    """Return one code per row, -1 for an empty cell, and the distinct values."""
     try:
         codes, values = pd.factorize(column)
     except TypeError:
@@ -196,26 +196,26 @@ def factorize(column: Column) -> tuple[Any, Any]:
 
 
 def cells_of(column: Column) -> Vector | Texts:
-    """Read a column as numbers or text, by what it holds."""
+    """Read a column as numbers or as text, depending on its content."""
     return numbers(column) if kind_of(column) == "number" else texts(column)
 
 
 def numbers(column: Column, advice: str = UNKNOWN_IS_EMPTY) -> Vector:
-    """Read a column as finite numbers, NaN where the cell is empty.
+    """Read a column as finite numbers, with NaN for empty cells.
 
-    Raise `DataError` with the ``advice`` if a cell holds other text.
+    Raise `DataError`, ending with ``advice``, if a cell is not a number.
     """
     if kind_of(column) == "number":
         values = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        found = texts(column)
-        values = parsed(found.levels)
+        text = texts(column)
+        values = parsed(text.levels)
         bad = np.flatnonzero(np.isnan(values))
         if bad.size:
             raise DataError(
-                f"Column {column.name!r} must hold numbers, got {found.levels[bad[0]]!r}. {advice}"
+                f"Column {column.name!r} must hold numbers, got {text.levels[bad[0]]!r}. {advice}"
             )
-        values = np.append(values, np.nan)[found.codes]
+        values = np.append(values, np.nan)[text.codes]
     n_infinite = int(np.isinf(values).sum())
     if n_infinite:
         raise DataError(
@@ -227,13 +227,13 @@ def numbers(column: Column, advice: str = UNKNOWN_IS_EMPTY) -> Vector:
 
 
 def parsed(levels: Sequence[str]) -> Vector:
-    """Return the numbers that texts stand for, NaN where they are no numbers."""
+    """Convert texts to numbers, with NaN for texts that are not numbers."""
     values = pd.to_numeric(pd.Series(levels, dtype=object), errors="coerce")
     return np.asarray(values.to_numpy(dtype=np.float64))
 
 
 def is_number(column: Column) -> bool:
-    """Return whether a column's type is numeric, truth values excepted."""
+    """Return whether the column has a numeric, non-boolean dtype."""
     kinds = pd.api.types
     return bool(kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column))
 
@@ -243,7 +243,10 @@ def is_number(column: Column) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number, standardised; an empty cell becomes the mean and may set an indicator."""
+    """Encoding of a numeric column: standardised, with empty cells replaced by the mean.
+
+    With ``has_missing`` an indicator feature marks the empty cells.
+    """
 
     kind: ClassVar[Kind] = "number"
     name: str
@@ -261,7 +264,7 @@ class Number:
         return numbers(column)
 
     def encode(self, cells: Cells) -> tuple[list[Cells], list[Vector]]:
-        """Return the codes, if any, and the standardised cells, 0 where they are empty."""
+        """Return codes of the missing indicator, if any, and standardised cells, 0 if empty."""
         is_empty = np.isnan(cells)
         standard = np.where(is_empty, 0.0, (cells - self.mean) / self.scale)
         return [np.where(is_empty, 0, -1)] if self.has_missing else [], [standard]
@@ -269,7 +272,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """A category, one feature per level; a level never seen in training gives all zeros."""
+    """One-hot encoding of a category column; a level that is not in ``levels`` gives zeros."""
 
     kind: ClassVar[Kind] = "category"
     name: str
@@ -283,22 +286,22 @@ class Category:
         return (*names, f"{self.name} missing") if self.has_missing else tuple(names)
 
     def read(self, column: Column) -> Cells:
-        """Return the position of each cell in the block of features, -1 for none of them."""
+        """Return the position of each cell among the column's features, or -1 for none."""
         kind_of(column)  # raises on dates
         empty = len(self.levels) if self.has_missing else -1
         return texts(column).codes_in(map(text_of, self.levels), empty)
 
     def encode(self, cells: Cells) -> tuple[list[Cells], list[Vector]]:
-        """Return the codes; there are no numbers."""
+        """Return the codes, and an empty list of numbers."""
         return [cells], []
 
 
-# --- what a client reports about its columns ------------------------------------------------------
+# --- column statistics of one client --------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class NumberSummary:
-    """Count, mean and sum of squared deviations ``m2`` of the cells that hold a number."""
+    """Count ``n``, mean and sum of squared deviations ``m2`` of the nonempty cells of a column."""
 
     kind: ClassVar[Kind] = "number"
     n: int = 0
@@ -307,14 +310,14 @@ class NumberSummary:
     missing: int = 0
 
     def is_valid(self) -> bool:
-        """Return whether some cells could have this summary."""
+        """Return whether the values are possible: counts, and finite numbers with ``m2 >= 0``."""
         counts = is_count(self.n) and is_count(self.missing)
         return counts and is_finite(self.mean) and is_finite(self.m2) and self.m2 >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class CategorySummary:
-    """Counts of the levels."""
+    """Number of rows of each level of a column, and number of empty cells."""
 
     kind: ClassVar[Kind] = "category"
     counts: Mapping[str, int]
@@ -322,11 +325,11 @@ class CategorySummary:
 
     @property
     def n(self) -> int:
-        """Number of cells that hold a level."""
+        """Number of nonempty cells."""
         return sum(self.counts.values())
 
     def is_valid(self) -> bool:
-        """Return whether some cells could have this summary."""
+        """Return whether levels are texts and all counts are nonnegative integers."""
         are_texts = all(isinstance(level, str) for level in self.counts)
         return are_texts and all(map(is_count, (*self.counts.values(), self.missing)))
 
@@ -336,7 +339,7 @@ Summary: TypeAlias = NumberSummary | CategorySummary
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """One client's summary of each column, in the order of its table."""
+    """Summary of each column of one client, in the column order of its table."""
 
     columns: Mapping[str, Summary]
 
@@ -358,7 +361,7 @@ def summarise_cells(name: str, cells: Vector | Texts) -> Summary:
     if not known.size:
         return NumberSummary(missing=missing)
     with np.errstate(over="ignore", invalid="ignore"):
-        # Taken from the first value, so that a constant column has m2 exactly 0.
+        # Subtract the first value, so that m2 of a constant column is exactly 0.
         shifted = known - known[0]
         centre = shifted.mean()
         m2 = float(np.square(shifted - centre).sum())
@@ -387,7 +390,7 @@ def merge_numbers(parts: Iterable[NumberSummary]) -> NumberSummary:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns that become features, in order, and notes about them for the user."""
+    """Encodings of the feature columns, in order, and notes about them for the user."""
 
     columns: tuple[Number | Category, ...]
     notes: tuple[str, ...] = ()
@@ -396,10 +399,10 @@ class Schema:
     def from_statistics(
         cls, statistics: Mapping[ClientId, Statistics], max_levels: int = MAX_LEVELS
     ) -> "Schema":
-        """Agree on an encoding from each client's statistics.
+        """Compute one encoding for all clients from their statistics.
 
-        The result does not depend on the order of the clients, and equals that of the pooled
-        table up to rounding.
+        The encoding does not depend on the order of the clients. Up to rounding, it is the same
+        as for the pooled table.
         """
         if not statistics:
             raise ValueError("`statistics` must hold at least one client, got none.")
@@ -435,16 +438,16 @@ class Schema:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether most entries are zero: a column sets one of its features in each row."""
+        """Whether most features are zero, given that a row sets one feature of each column."""
         return 2 * len(self.columns) < self.n_features
 
     @property
     def layout(self) -> FeatureLayout:
-        """Places of the columns' codes and numbers among the features."""
+        """Positions of codes and numbers among the features."""
         coded, numbers, start = [], [], 0
         for column in self.columns:
             is_number = column.kind == "number"
-            n_codes = len(column.feature_names) - is_number  # of a number: the indicator, if any
+            n_codes = len(column.feature_names) - is_number  # a number has at most an indicator
             if is_number:
                 numbers.append(start)
             if n_codes:
@@ -454,31 +457,31 @@ class Schema:
         return FeatureLayout(start, firsts, widths, tuple(numbers))
 
     def transform(self, frame: Frame) -> Features:
-        """Encode a table: as codes where most entries are zero, else an ndarray."""
+        """Encode a table as `CodedFeatures` if `is_sparse`, otherwise as an ndarray."""
         return self.encode(self.read(frame), len(frame))
 
     def read(self, frame: Frame) -> list[Cells]:
-        """Read the columns from a table, before scaling."""
+        """Return the cells of each column of a table, not yet standardised."""
         frame = named_columns(frame)
         check_columns(frame, [column.name for column in self.columns])
         return [column.read(frame[column.name]) for column in self.columns]
 
     def encode(self, cells: Sequence[Cells], n_rows: int) -> Features:
-        """Turn cells into features."""
-        parts = [one.encode(values) for one, values in zip(self.columns, cells, strict=True)]
+        """Encode cells as features."""
+        parts = [column.encode(part) for column, part in zip(self.columns, cells, strict=True)]
         codes = [part for of_column, _ in parts for part in of_column]
         standard = [part for _, of_column in parts for part in of_column]
         X = code_cells(self.layout, codes, standard, n_rows)
         return X if self.is_sparse else X.toarray()
 
     def to_dict(self) -> dict[str, object]:
-        """Return the schema as plain JSON values."""
-        columns = [{"kind": one.kind, **msgspec.to_builtins(one)} for one in self.columns]
+        """Return the schema as a dict of JSON values."""
+        columns = [{"kind": part.kind, **msgspec.to_builtins(part)} for part in self.columns]
         return {"columns": columns, "notes": list(self.notes)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Schema":
-        """Rebuild a schema from ``to_dict``."""
+        """Return the schema stored by ``to_dict``."""
         kinds: Any = {"number": Number, "category": Category}
         columns = [msgspec.convert(entry, kinds[entry["kind"]]) for entry in plain["columns"]]
         return cls(tuple(columns), tuple(plain.get("notes", ())))
@@ -487,7 +490,7 @@ class Schema:
 def _agree(
     name: str, parts: Mapping[ClientId, Summary], max_levels: int
 ) -> tuple[Number | Category | None, str | None]:
-    """Return a column's encoding, None if it is left out, and a note if there is one."""
+    """Return the encoding of a column, or None if it is left out, and an optional note."""
     check_one_kind(
         name, {client: part.kind for client, part in parts.items() if part.n}, "at client"
     )
@@ -532,7 +535,7 @@ def _category(
 
 
 def _mostly_numbers(name: str, counts: Mapping[str, int]) -> str | None:
-    """Return a note if a few cells make text of what may be a column of numbers."""
+    """Return a note if a text column has mostly numbers, or None."""
     values, cells = parsed(tuple(counts)), np.array(list(counts.values()))
     known = np.isfinite(values)
     n_known, n_cells = int(cells[known].sum()), int(cells.sum())

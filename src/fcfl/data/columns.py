@@ -1,6 +1,6 @@
-"""Columns of a table: their roles, their labels and groups, and advice about them.
+"""Assign roles to columns, read labels and groups, and choose feature columns.
 
-`choose_columns` decides which columns become features, and as what; every decision is a note.
+`choose_columns` selects the feature columns and their types, and adds a note on each decision.
 """
 
 import re
@@ -33,14 +33,14 @@ _NO = {
 }  # fmt: skip
 _NOT = ("not ", "not-", "no ", "non-", "non ", "un")
 UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
-_MIN_ID_ROWS = 20  # rows from which on a column that never repeats is an identifier
-_MAX_CODES = 20  # distinct whole numbers that may be codes,
-_MIN_CODE_ROWS = 10  # each of which stands in so many rows on average
-_SAMPLE = 5_000  # rows that show that a column has many values or does not give the label away
-_TAIL, _FILLED = 0.05, 0.5  # the bulk of a column's values, and the share that counts fill
-_EXACT = 2.0**53  # integers that float64 has
-_NEARLY = 0.05  # errors of guessing the label by a column alone, relative to a constant guess
-_MIN_LABEL_ROWS = 10  # rows with each label, below which agreement may be chance
+_MIN_ID_ROWS = 20  # minimum number of rows to treat a column without repeated values as identifier
+_MAX_CODES = 20  # maximum number of distinct integers that are likely to be codes
+_MIN_CODE_ROWS = 10  # minimum average number of rows per code
+_SAMPLE = 5_000  # rows of a sample used to rule out most columns quickly
+_TAIL, _FILLED = 0.05, 0.5  # quantile that cuts off outliers; share of the range that counts fill
+_EXACT = 2.0**53  # float64 represents all integers below this
+_NEARLY = 0.05  # maximum errors of a column that gives the label away, relative to a constant guess
+_MIN_LABEL_ROWS = 10  # with fewer rows of either label, agreement with a column may be chance
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _ID_NAMES = {
@@ -57,15 +57,16 @@ _ADVICE = re.compile(r" \(`\w+=.*\)")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The role of each column; all others are features.
+    """Roles of the columns; columns without a role are features.
 
     Parameters
     ----------
     client, label : names of columns
     sensitive : names of the columns whose groups are compared
     drop : names of columns to leave out
-    positive : the label value that counts as 1
-        By default that which means yes (true, approved, …), the larger number, or the last text.
+    positive : the label value that is encoded as 1
+        By default the value that means yes (true, approved, …), else the larger number, else the
+        last value in sorted order.
     """
 
     client: str
@@ -86,12 +87,12 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """Every column with a role."""
+        """Names of the columns with a role."""
         return [name for _, name in self.roles()]
 
 
 def check_one_role(roles: Iterable[tuple[str, str]]) -> None:
-    """Raise `DataError` if a column has several of these (role, column)."""
+    """Raise `DataError` if a column occurs in more than one of the pairs (role, column)."""
     seen: dict[str, str] = {}
     for role, name in roles:
         if name in seen:
@@ -104,7 +105,7 @@ def check_one_role(roles: Iterable[tuple[str, str]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Client, label and groups of each row; codes point into the sorted names."""
+    """Client, label and groups of each row. Group codes are positions in ``levels``."""
 
     client: Texts
     y: Vector
@@ -114,7 +115,7 @@ class Roles:
 
 
 def check_roles(frame: Frame, columns: Columns) -> None:
-    """Raise `DataError` if the table lacks one of the named columns."""
+    """Raise `DataError` if a column with a role is not in the table."""
     for role, name in columns.roles():
         cells.check_columns(frame, [name], role)
 
@@ -125,7 +126,7 @@ def read_roles(
     levels: Mapping[str, Sequence[str]] | None = None,
     labels: tuple[str, str] | None = None,
 ) -> Roles:
-    """Read the columns with a role; ``levels`` and ``labels`` come from the cells unless given."""
+    """Read the columns with a role, and ``levels`` and ``labels`` unless they are given."""
     client, label = read_clients(frame[columns.client]), cells.texts(frame[columns.label])
     if empty := rows_by_client(client, label.codes < 0):
         raise DataError(
@@ -133,18 +134,18 @@ def read_roles(
             "in or remove these rows; to train, `--drop-unlabelled` leaves them out."
         )
     pair = labels or label_pair(label.levels, columns)
-    strange = [value for value in label.levels if value not in pair]
-    if strange:
+    unknown = [value for value in label.levels if value not in pair]
+    if unknown:
         raise DataError(
             f"Label column {columns.label!r} must hold {pair[0]!r} or {pair[1]!r}, got "
-            f"{strange[0]!r}."
+            f"{unknown[0]!r}."
         )
     groups, names = read_groups({name: frame[name] for name in columns.sensitive}, levels)
     return Roles(client, label.codes_in(pair).astype(np.float64), groups, names, pair)
 
 
 def rows_by_client(client: Texts, rows: NDArray[np.bool_]) -> str:
-    """Return the clients that have some of these rows, each with their number."""
+    """Return a list, as text, of the clients with rows in the mask ``rows`` and their numbers."""
     counts = Texts(client.codes[rows], client.levels).counts()
     return first_of(f"{name!r} {count:,}" for name, count in counts.items() if count)
 
@@ -166,9 +167,9 @@ def read_clients(column: Column) -> Texts:
 def read_groups(
     columns: Mapping[str, Column], levels: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[dict[str, Codes], dict[str, tuple[str, ...]]]:
-    """Return codes and group names of each sensitive column.
+    """Return the codes and the group names of each sensitive column.
 
-    With ``levels`` the names are those given, and a row of any other group has code -1.
+    If ``levels`` is given, it defines the group names, and rows of other groups have code -1.
     """
     codes: dict[str, Codes] = {}
     names: dict[str, tuple[str, ...]] = {}
@@ -191,7 +192,7 @@ def read_groups(
 
 
 def labelled_rows(frame: Frame, label: str) -> Frame:
-    """Return the rows with a label; a note has the number of the others."""
+    """Return the rows with a label, and add a note with the number of rows left out."""
     is_empty = cells.texts(frame[label]).codes < 0
     if not is_empty.any():
         return frame
@@ -206,7 +207,7 @@ def labelled_rows(frame: Frame, label: str) -> Frame:
 
 
 def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
-    """Return the negative and the positive value of the label."""
+    """Return the negative and the positive label value; raise unless there are exactly two."""
     alike = cells.look_alikes(values)
     if alike or len(values) != 2:
         what = alike or first_of(map(repr, values), 5)
@@ -227,7 +228,7 @@ def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
 
 
 def ordered_pair(values: Sequence[str]) -> tuple[str, str]:
-    """Return two values, the positive one last: by meaning, else by size, else by letters."""
+    """Return (negative, positive): by meaning, else by numeric value, else by sorted order."""
     sizes = dict(zip(values, np.nan_to_num(cells.parsed(values)), strict=True))
     in_order = sorted(values, key=lambda value: (sizes[value], value))
     negative, positive = pair_by_meaning(values) or in_order
@@ -235,7 +236,7 @@ def ordered_pair(values: Sequence[str]) -> tuple[str, str]:
 
 
 def pair_by_meaning(values: Sequence[str]) -> tuple[str, str] | None:
-    """Return (negative, positive) if words such as yes, denied or "not …" show it."""
+    """Return (negative, positive) if words such as yes, denied or "not …" imply it, else None."""
     for negative, positive in (values, values[::-1]):
         no, yes = negative.casefold(), positive.casefold()
         if (no in _NO and yes in _YES) or no in [prefix + yes for prefix in _NOT]:
@@ -247,13 +248,13 @@ def pair_by_meaning(values: Sequence[str]) -> tuple[str, str] | None:
 
 
 def on_command_line(note: str) -> str:
-    """Return a note with Python's arguments, such as `max_levels=`, as options."""
+    """Replace Python arguments in a note, such as `max_levels=`, by command-line options."""
 
     def as_option(found: re.Match[str]) -> str:
         flag = "--" + found[1].replace("_", "-")
         try:
             names = literal_eval(found[2] or "[]")
-        except (SyntaxError, ValueError):  # a name with a bracket and a backtick in it
+        except (SyntaxError, ValueError):  # a column name contains a bracket and a backtick
             return found[0]
         return f"`{flag} {shlex.quote(','.join(names))}`" if names else f"`{flag}`"
 
@@ -261,7 +262,7 @@ def on_command_line(note: str) -> str:
 
 
 def without_advice(note: str) -> str:
-    """Return a note for a command that has none of the options in it."""
+    """Remove the option from a note, for commands that do not have this option."""
     return _ADVICE.sub("", note)
 
 
@@ -271,7 +272,7 @@ def without_advice(note: str) -> str:
 def data_notes(
     roles: Roles, columns: Columns, train_rows: Index, in_train: NDArray[np.bool_]
 ) -> list[str]:
-    """Return which label is positive, and where rows, labels or groups are missing or alike."""
+    """Return notes on the positive label, and on clients with few or similar labels and groups."""
     clients = roles.client.levels
 
     def have_one(codes: NDArray[np.integer], mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -288,7 +289,7 @@ def data_notes(
         notes += cells.alike_notes(f"Column {name!r}: groups", roles.levels[name])
         codes = roles.groups[name]
         if unknown := rows_by_client(roles.client, codes < 0):
-            what = f"Rows without a value in {name!r} count for the loss and belong to no group"
+            what = f"Rows without a value in {name!r} belong to no group and count in the loss only"
             notes.append(f"{what}: {unknown}.")
         what = f"Only one group of {name!r} among the training rows of client"
         notes += listed(have_one(codes, in_train & (codes >= 0)), what)
@@ -298,7 +299,7 @@ def data_notes(
 
 
 def label_note(labels: tuple[str, str], columns: Columns) -> str:
-    """Return which label is positive, and the reason if only its letters decide."""
+    """Return a note on the positive label, with the reason if it was chosen by sorted order."""
     negative, positive = labels
     note = f"Label {columns.label!r}: {positive!r} is the positive value, {negative!r} the other"
     is_known = columns.positive is not None or pair_by_meaning(labels)
@@ -312,13 +313,13 @@ def label_note(labels: tuple[str, str], columns: Columns) -> str:
 
 @dataclass(frozen=True)
 class Choices:
-    """Decisions of the user about columns.
+    """Feature columns and column types chosen by the user.
 
     Parameters
     ----------
-    features : the only columns to use; none are left out of them
-    keep : columns to use though they would be left out
-    categorical, numeric : columns whose values are codes, or numbers, whatever they look like
+    features : columns to use as features, all of them and no others
+    keep : columns to use that would be left out otherwise
+    categorical, numeric : columns to treat as categories, or as numbers, whatever their cells
     """
 
     features: tuple[str, ...] = ()
@@ -327,7 +328,7 @@ class Choices:
     numeric: tuple[str, ...] = ()
 
     def check(self, frame: Frame, columns: Columns) -> None:
-        """Raise `DataError` if a name is not in the table, or has another role."""
+        """Raise `DataError` if a column is not in the table or has more than one role."""
         for option, names in vars(self).items():
             cells.check_columns(frame, names, option)
             check_one_role([*columns.roles(), *((option, name) for name in dict.fromkeys(names))])
@@ -337,17 +338,17 @@ class Choices:
 
 
 def feature_columns(frame: Frame, columns: Columns) -> list[str]:
-    """Return the names of the columns without a role; columns without a name are left out."""
+    """Return the names of the columns without a role, excluding unnamed columns."""
     roles = set(columns.names)
     names = (str(name) for name in frame.columns)
     return [name for name in names if name not in roles and not UNNAMED.fullmatch(name)]
 
 
 def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Frame, Columns]:
-    """Return the table with columns as what they are used as, and those left out as dropped.
+    """Return the table with converted columns, and the roles with unsuitable columns dropped.
 
-    Identifiers, dates and columns that equal the label in every row are left out. Notes name them
-    and whatever else a person should know before training.
+    Identifiers, dates and columns that determine the label in every row are dropped. Notes list the
+    dropped columns, possible codes, columns that nearly determine the label, and empty cells.
     """
     check_roles(frame, columns)
     choices.check(frame, columns)
@@ -386,7 +387,7 @@ def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Fr
 
 
 def unsuitable_columns(frame: Frame, columns: Columns) -> tuple[str, ...]:
-    """Return warnings of columns that `choose_columns` would leave out or name, if all are used."""
+    """Return warnings, for runs over sites, about columns that `choose_columns` would report."""
     return tuple(
         f"Used as features although they are {what}: {_quoted(names)}. A run over sites leaves "
         "out only the columns in its `drop`."
@@ -396,7 +397,7 @@ def unsuitable_columns(frame: Frame, columns: Columns) -> tuple[str, ...]:
 
 
 def _unsuitable(frame: Frame, columns: Columns) -> dict[str, list[str]]:
-    """Return columns by what they are; those of the last kind are used, the others left out."""
+    """Return unsuitable columns by kind. Columns of the last kind are used, the others dropped."""
     identifiers, dates = "identifiers, with another value in every row", "dates"
     gives = f"columns that give the label {columns.label!r} away in"
     giveaways = {"certain": f"{gives} every row", "likely": f"{gives} nearly every row"}
@@ -424,13 +425,13 @@ def _as_text(column: Column) -> Column:
 
 
 def _is_identifier(column: Column) -> bool:
-    """Return whether no value occurs twice and they are text, row numbers, or named like ids."""
+    """Return whether all values differ and are text, row numbers, or in a column named as an id."""
     if len(column) < _MIN_ID_ROWS or column.isna().any() or _is_date(column):
         return False
     if cells.is_number(column):
         values = column.to_numpy(dtype=np.float64)
-        counts_rows = column.dtype.kind in "iu" and np.ptp(values) == len(values) - 1
-        if not (counts_rows or _is_named(column, _ID_NAMES)) or (values % 1 != 0).any():
+        is_row_number = column.dtype.kind in "iu" and np.ptp(values) == len(values) - 1
+        if not (is_row_number or _is_named(column, _ID_NAMES)) or (values % 1 != 0).any():
             return False
     return len(cells.factorize(column)[1]) == len(column)
 
@@ -455,10 +456,10 @@ def _looks_like_date(cell: object) -> bool:
 
 
 def may_be_codes(column: Column) -> bool:
-    """Return whether a column of numbers may be one of codes, by its name or by its values.
+    """Return whether the numbers in a column may be codes, judging by its name or its values.
 
-    The values are few integers, or less than half of those in their range, and recur. Counts and
-    ages fill their range; amounts hardly recur, or most of them are 0.
+    Codes are repeated integers that are few, or that fill less than half of their range. Counts and
+    ages fill their range. Amounts rarely repeat, or most of them are 0.
     """
     if not cells.is_number(column):
         return False
@@ -484,7 +485,7 @@ def may_be_codes(column: Column) -> bool:
 
 
 def _binary_label(frame: Frame, columns: Columns) -> Vector | None:
-    """Return the label as 0 and 1, None if it has other than two values or empty cells."""
+    """Return the label as 0 and 1, or None if it has empty cells or not exactly two values."""
     found = cells.texts(frame[columns.label])
     if len(found.levels) != 2 or (found.codes < 0).any():
         return None
@@ -493,7 +494,7 @@ def _binary_label(frame: Frame, columns: Columns) -> Vector | None:
 
 
 def _few_values_as_text(column: Column) -> Vector | Texts:
-    """Return a column's cells, numbers with few distinct values as text."""
+    """Return the cells of a column, converting numbers with few distinct values to text."""
     if not cells.is_number(column):
         return cells.texts(column)
     values = cells.numbers(column)
@@ -504,14 +505,14 @@ def _few_values_as_text(column: Column) -> Vector | Texts:
 
 
 def giveaway(content: Vector | Texts, y: Vector) -> Literal["certain", "likely"] | None:
-    """Return whether a column gives the label away: in every row, in nearly every row, or not.
+    """Return "certain" or "likely" if a column predicts the label in all or nearly all rows.
 
-    A row's text predicts its label by the other rows of its level, so an identifier gives nothing
-    away. A number predicts it by its best threshold. An empty cell is a level, and a number below
-    all others: a column that is filled in for one label only gives it away, too.
+    The label of a row with text is predicted from the other rows of the same level, so identifiers
+    predict nothing. For numbers, the best threshold predicts the label. An empty cell is a level of
+    its own, or a number below all others. A column filled in for only one label is thus detected.
     """
-    fewest = int(min(y.sum(), y.size - y.sum()))
-    if fewest < _MIN_LABEL_ROWS:
+    n_smaller = int(min(y.sum(), y.size - y.sum()))
+    if n_smaller < _MIN_LABEL_ROWS:
         return None
     some = slice(None, None, max(y.size // _SAMPLE, 1))
     part = (
@@ -520,13 +521,16 @@ def giveaway(content: Vector | Texts, y: Vector) -> Literal["certain", "likely"]
     if _errors(part, y[some])[0] > 2 * _NEARLY * min(y[some].sum(), (1 - y[some]).sum()) + 1:
         return None
     errors, is_pure = _errors(content, y)
-    if errors > _NEARLY * fewest:
+    if errors > _NEARLY * n_smaller:
         return None
     return "certain" if is_pure else "likely"
 
 
 def _errors(content: Vector | Texts, y: Vector) -> tuple[int, bool]:
-    """Return the number of wrong predictions, and whether equal cells always have equal labels."""
+    """Return the number of wrong predictions, and whether equal cells always have equal labels.
+
+    The prediction is that of `giveaway`.
+    """
     if isinstance(content, Texts):
         codes = content.codes + 1
         rows, ones = np.bincount(codes)[codes], np.bincount(codes, weights=y)[codes]

@@ -1,8 +1,8 @@
-"""Tables on disk and in memory, as pandas frames.
+"""Read tables from files or memory as pandas frames.
 
-A table is a CSV, Parquet or xlsx file, several of them, or a folder. Arrow reads CSV and Parquet:
-text becomes codes into its distinct values, never Python objects. What the user should know about a
-table is in ``attrs["notes"]`` of its frame.
+A table is a CSV, Parquet or xlsx file, several such files, or a folder of them. CSV and Parquet are
+read by Arrow, with text stored as codes into its distinct values. Notes for the user are stored in
+``attrs["notes"]`` of the frame.
 """
 
 import codecs
@@ -33,16 +33,16 @@ from . import cells
 from .cells import NOTES, Frame, Texts
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".xlsx")
-FILE = "(file)"  # the column that names the file of each row, where a file is a client
+FILE = "(file)"  # client column of a table in several files, one for each client
 
 _CODES = pa.dictionary(pa.int32(), pa.string())
-_MAX_CODES = 100_000  # distinct texts of a column; with more it is read as plain text
+_MAX_CODES = 100_000  # a column with more distinct texts is read as plain text
 _HEAD = 1 << 16  # bytes from which separator and decimal mark are detected
 _LEGACY = "cp1252"
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 MARKS = ("?", "??", "-", "--", ".", "..", "na", "n.a.", "N.A.", "#NULL!", "(null)", "missing")
-"""Marks of an empty cell beside those of pandas (NA, N/A, NaN, null, None …)."""
-_BETWEEN = "'\u2019 \u00a0\u202f"  # between groups of three digits, beside the comma or the point
+"""Texts that mark an empty cell, in addition to those of pandas (NA, N/A, NaN, null, None …)."""
+_BETWEEN = "'\u2019 \u00a0\u202f"  # thousands separators, in addition to comma and point
 _OTHER = {".": ",", ",": "."}
 _WRITTEN = {
     decimal: re.compile(rf"[+-]?(\d+|\d{{1,3}}([{other}{_BETWEEN}]\d{{3}})+)([{decimal}]\d+)?")
@@ -59,10 +59,10 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a CSV file is written, and the names of its columns, unnamed ones as in pandas.
+    """Format of a CSV file, and the names of its columns. Unnamed columns are named as in pandas.
 
-    ``is_plain`` is false where Arrow misreads the file: Arrow takes an empty first line for the
-    header, keeps spaces after a separator, and takes a quote that is never closed for text.
+    ``is_plain`` is False if Arrow would misread the file. Arrow uses an empty first line as the
+    header, keeps spaces after a separator, and reads an unclosed quote as text.
     """
 
     encoding: str = "utf-8"
@@ -84,18 +84,18 @@ def read_table(
 ) -> Frame:
     """Read a table from a ``.csv``, ``.csv.gz``, ``.parquet`` or ``.xlsx`` file.
 
-    A CSV file's cells may be separated by commas, semicolons, tabs or bars, as its header is. It is
-    UTF-8, or UTF-16 with a byte order mark; other files are taken as Windows-1252. Of a workbook
-    the first sheet is read (extra ``fcfl[xlsx]``).
+    The separator of a CSV file (comma, semicolon, tab or bar) is detected from its header. CSV
+    files are UTF-8, or UTF-16 with a byte order mark; others are read as Windows-1252. For a
+    workbook, the first sheet is read (requires ``fcfl[xlsx]``).
 
     Parameters
     ----------
     path : str or path
     text : names of columns
-        Read from CSV as they stand, so that the client ``007`` is not the client ``7``. Names
-        that the file does not have are ignored.
+        CSV columns to read as unchanged text, so that clients ``007`` and ``7`` differ. Names of
+        absent columns are ignored.
     missing : texts
-        Cells that count as empty. By default ``?`` and the other usual marks.
+        Texts that mark an empty cell, by default `MARKS`.
     """
     path = Path(path)
     suffix = suffix_of(path)
@@ -120,10 +120,10 @@ def read_table(
 
 
 def read_as_written(path: Path) -> tuple[Frame, Dialect]:
-    """Return the cells of a file that `read_table` has read, with marks such as ``?`` and ``N/A``.
+    """Return the unconverted cells of a file, including marks such as ``?``, and its dialect.
 
-    Those of a CSV file are text, as are columns of a workbook with both numbers and text. The
-    second value is the dialect in which to write the table as CSV.
+    The file must have been read by `read_table`. Cells of CSV files, and of workbook columns with
+    both numbers and text, are returned as text. Use the dialect to write the table as CSV.
     """
     suffix = suffix_of(path)
     if suffix == ".parquet":
@@ -138,7 +138,7 @@ def read_as_written(path: Path) -> tuple[Frame, Dialect]:
 
 
 def suffix_of(path: Path) -> str:
-    """Return the longest suffix of a table that the name ends in, or raise `DataError`."""
+    """Return the suffix of a file name; raise `DataError` if it is not in `SUFFIXES`."""
     found = [end for end in SUFFIXES if path.name.lower().endswith(end)]
     if not found:
         raise DataError(
@@ -149,8 +149,8 @@ def suffix_of(path: Path) -> str:
 
 
 def read_parquet(path: Path) -> Frame:
-    """Read a Parquet file, text as codes."""
-    from pyarrow import parquet  # here and below: `import fcfl` stays quick
+    """Read a Parquet file, with text as codes."""
+    from pyarrow import parquet  # imported late, here and below, to keep `import fcfl` fast
 
     schema = parquet.read_schema(path)
     cells.check_names(schema.names, path)
@@ -165,7 +165,7 @@ def read_parquet(path: Path) -> Frame:
 
 
 def _read_workbook(path: Path, text: Sequence[str], missing: Sequence[str] | None) -> Frame:
-    """Read the first sheet, text as codes."""
+    """Read the first sheet of a workbook, with text as codes."""
     frame, sheets = _read_sheet(path, text)
     words = [name for name in frame if infer_dtype(frame[name], skipna=True) == "string"]
     frame = interpret(frame.astype(dict.fromkeys(words, "category")), missing, text, is_typed=True)
@@ -187,14 +187,14 @@ def _read_sheet(path: Path, text: Sequence[str] = (), **options: Any) -> tuple[F
     with book:
         first = pd.read_excel(book, book.sheet_names[0], header=None, nrows=1)
         header = [cell for row in first.to_numpy(dtype=object) for cell in row if not pd.isna(cell)]
-        cells.check_names(map(str, header), path)  # pandas would rename the second of two
+        cells.check_names(map(str, header), path)  # pandas would rename duplicates
         as_text = {cell: str for cell in header if str(cell) in text}
         frame = pd.read_excel(book, book.sheet_names[0], dtype=as_text, **options)
     return cells.named_columns(frame), book.sheet_names
 
 
 def _reason(error: BaseException, path: Path) -> str:
-    """Return what is wrong with the file, without the words of the library that raised."""
+    """Return why the file cannot be read, without the message of the library that raised."""
     if isinstance(error, UnicodeDecodeError):
         return "it is neither UTF-8 nor Windows-1252; save it as UTF-8"
     if isinstance(error, OSError) and error.strerror:
@@ -211,7 +211,7 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def dialect_of(path: Path) -> Dialect:
-    """Detect encoding and quotes from the whole file, the rest from its beginning."""
+    """Detect the format of a CSV file; encoding and quotes are detected from the whole file."""
     with open_bytes(path) as file:
         head = file.read(_HEAD)
         encoding = "utf-8-sig" if head.startswith(codecs.BOM_UTF8) else "utf-8"
@@ -219,7 +219,7 @@ def dialect_of(path: Path) -> Dialect:
             encoding = "utf-16"
         elif b"\0" in head:
             raise DataError(
-                f"Cannot read {str(path)!r}: it holds zero bytes and is no UTF-16 with a mark; "
+                f"Cannot read {str(path)!r}: it contains zero bytes but no UTF-16 byte order mark; "
                 "save it as UTF-8."
             )
         decoder, n_quotes = codecs.getincrementaldecoder(encoding)(), 0
@@ -248,9 +248,9 @@ def dialect_of(path: Path) -> Dialect:
 
 
 def separator_of(header: str) -> str:
-    """Return the mark that splits a header most often; a comma if none does.
+    """Return the separator that splits a header into the most cells; by default a comma.
 
-    `csv.Sniffer` finds the same marks, but takes seconds on quoted cells.
+    `csv.Sniffer` returns the same separators, but takes seconds on quoted cells.
     """
     return max(",;\t|", key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
 
@@ -258,12 +258,11 @@ def separator_of(header: str) -> str:
 def csv_rows(
     path: Path, file: IO[str], separator: str, *, one_line: bool = False, spaces: bool = False
 ) -> Iterator[list[str]]:
-    """Yield header and rows of a CSV file, short rows filled up.
+    """Yield the header and rows of a CSV file, with short rows padded by empty cells.
 
-    Spaces after separators are left out, unless ``spaces`` keeps them.
-
-    Raise `DataError` with the place of a row that is longer than the header, of a quote that is not
-    closed, and, with ``one_line``, of a row that takes in the next line.
+    Spaces after separators are removed, unless ``spaces`` is true. Raise `DataError`, with the
+    line, if a row is longer than the header, if a quote is not closed, or, with ``one_line``, if a
+    quoted cell extends over several lines.
     """
     reader = csv.reader(file, delimiter=separator, skipinitialspace=not spaces, strict=True)
     n_columns = n_rows = line = 0
@@ -274,8 +273,8 @@ def csv_rows(
                 continue
             if one_line and line > before + 1:
                 raise DataError(
-                    f"Cannot read {str(path)!r}: line {before + 1} has a quote that does not end "
-                    "there; close or remove it."
+                    f"Cannot read {str(path)!r}: line {before + 1} has a quote that is not closed "
+                    "on the same line; close or remove it."
                 )
             n_columns = n_columns or len(row)
             if len(row) > n_columns:
@@ -298,7 +297,7 @@ def _read_csv(path: Path, text: Sequence[str], missing: Sequence[str] | None) ->
     as_text = {name: _CODES for name in text if name in dialect.names}
     table = _parse_csv(path, dialect, as_text)
     dates = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
-    if dates:  # texts such as 2020-01-31 stay as they stand
+    if dates:  # keep texts such as 2020-01-31 unchanged
         table = _parse_csv(path, dialect, as_text | dict.fromkeys(dates, _CODES))
     frame = interpret(arrow_to_pandas(table), missing, text, decimal=dialect.decimal)
     if dialect.encoding == _LEGACY:
@@ -317,13 +316,13 @@ def _parse_csv(
     *,
     as_written: bool = False,
 ) -> Any:
-    """Parse a file by Arrow: as it is, or with rows made equally long if Arrow rejects it.
+    """Parse a file by Arrow; if Arrow rejects it, parse it again with rows of equal length.
 
-    Empty cells and spaces after separators are kept if ``as_written``.
+    With ``as_written``, empty cells and spaces after separators are kept.
     """
     from pyarrow import csv as arrow_csv
 
-    # Those of pandas.
+    # The marks of empty cells in pandas.
     empty = [*arrow_csv.ConvertOptions().null_values, "<NA>", "None"]
 
     def parse(source: Any, encoding: str) -> Any:
@@ -358,7 +357,7 @@ def _parse_csv(
     return parse(io.BytesIO(even.getvalue().encode()), "utf-8")
 
 
-# --- cells as people write them -------------------------------------------------------------------
+# --- marks of empty cells, and formatted numbers --------------------------------------------------
 
 
 def interpret(
@@ -369,20 +368,20 @@ def interpret(
     decimal: str = ".",
     is_typed: bool = False,
 ) -> Frame:
-    """Return the table with marks as empty cells, and columns of written numbers as numbers.
+    """Replace marks by empty cells, and convert columns of formatted numbers to numbers.
 
-    Notes have the counts and an example of every way in which numbers are written.
+    Notes report the number of marks, and an example of the conversion of each column.
 
     Parameters
     ----------
     frame : DataFrame
     marks : texts, optional
-        By default the usual ones, in columns of text. Given ones count in columns of numbers too.
+        By default `MARKS`, in text columns only. Other marks also apply to columns of numbers.
     text : names of columns that stay text
     decimal : "." or ","
         The decimal mark of the file.
     is_typed : bool
-        The file declares plain numbers as such, so a column of text such as ``01`` stays text.
+        Whether the file declares types, so that text such as ``01`` is not converted to numbers.
     """
     changed: dict[str, object] = {}
     n_marks: dict[str, int] = {}
@@ -400,11 +399,11 @@ def interpret(
         try:
             codes, uniques = cells.factorize(column)
         except DataError:
-            continue  # nested values: an error only if the column is used
+            continue  # nested values raise an error only if the column is used
         found = Texts(codes, tuple(str(value).strip() for value in uniques))
         known = set(MARKS if marks is None else marks)
         if marks is None and "+" in found.levels:
-            known.discard("-")  # beside "+" it is a level
+            known.discard("-")  # in a column with "+", "-" is a level
         kept = [level for level in found.levels if level not in known]
         codes = found.codes_in(kept)
         has_marks = len(kept) < len(found.levels)
@@ -438,9 +437,10 @@ def interpret(
 
 
 def written_numbers(words: Sequence[str], decimal: str) -> tuple[Vector | None, str | None]:
-    """Return the numbers that all ``words`` are, and an example unless they are plain.
+    """Convert ``words`` to numbers if all are numbers; return an example if they are formatted.
 
-    A point or comma before three digits is a thousands mark unless it is the file's decimal mark.
+    A point or comma before three digits is a thousands separator, unless it is the decimal mark of
+    the file.
     """
     is_percent = bool(words) and all(word.endswith("%") for word in words)
     bare = [word[:-1].rstrip() for word in words] if is_percent else words
@@ -457,9 +457,9 @@ def written_numbers(words: Sequence[str], decimal: str) -> tuple[Vector | None, 
 
 
 def _spellings(words: Sequence[str], decimal: str) -> Iterator[tuple[Sequence[str], bool]]:
-    """Yield the words spelled as plain numbers, in each way that they may be written.
+    """Yield the words converted to plain numbers, for each possible decimal mark.
 
-    The second value is whether this is how the file writes plain numbers.
+    The second value is whether the words are already plain numbers in the format of the file.
     """
     if decimal == ".":
         yield words, True
@@ -476,7 +476,7 @@ def _spellings(words: Sequence[str], decimal: str) -> Iterator[tuple[Sequence[st
 
 
 def table_files(table: str) -> list[Path]:
-    """Return a table's files: itself, a folder's in sorted order, or several after commas."""
+    """Return the files of a table: a file, the sorted files of a folder, or a list after commas."""
     place = Path(table)
     if place.is_dir():
         found = sorted(
@@ -493,7 +493,7 @@ def table_files(table: str) -> list[Path]:
 
 
 def client_of(path: Path) -> str:
-    """Return the client whose rows a file has: its name without the suffix of a table."""
+    """Return the client name of a file: the file name without its suffix."""
     return path.name[: -len(suffix_of(path))]
 
 
@@ -504,7 +504,7 @@ def read_tables(
     missing: Sequence[str] | None = None,
     are_clients: bool = True,
 ) -> Frame:
-    """Read all files, one below the other; if each is a client, column `FILE` names it."""
+    """Read and concatenate files; with ``are_clients``, add the column `FILE` with client names."""
     frames = [read_table(path, text=text, missing=missing) for path in paths]
     if len(frames) == 1:
         return frames[0]
@@ -512,8 +512,8 @@ def read_tables(
     twice = [name for name in names if names.count(name) > 1]
     if are_clients and twice:
         raise DataError(
-            f"Two files are called {twice[0]!r}; rename one: the name is the client, unless "
-            "`--client` names a column."
+            f"Two files are named {twice[0]!r}, and each file is a client. Rename one, or name a "
+            "client column by `--client`."
         )
     for path, frame in zip(paths, frames, strict=True):
         differing = sorted(set(frame.columns) ^ set(frames[0].columns))
@@ -524,7 +524,7 @@ def read_tables(
             )
     notes = dict.fromkeys(note for frame in frames for note in frame.attrs.get(NOTES, ()))
     for frame in frames:
-        frame.attrs = {}  # pandas would compare them
+        frame.attrs = {}  # `pd.concat` would compare them
     whole = pd.concat(frames, ignore_index=True)
     for name in frames[0].columns:
         parts = [frame[name] for frame in frames]
@@ -544,19 +544,19 @@ def read_tables(
 
 
 def as_pandas(table: Any) -> Any:
-    """Return a table or column of Arrow, Polars or another library as pandas, others unchanged."""
+    """Convert a table or column of Arrow, Polars or another Arrow-compatible library to pandas."""
     if isinstance(table, (pd.DataFrame, pd.Series)) or not hasattr(table, "__arrow_c_stream__"):
         return table
     if hasattr(table, "columns"):
-        return pa.table(table).to_pandas()  # the memory stays the caller's
+        return pa.table(table).to_pandas()  # the caller keeps its table
     column = table if isinstance(table, pa.ChunkedArray) else pa.chunked_array(table)
     return column.to_pandas().rename(getattr(table, "name", None))
 
 
 def arrow_to_pandas(table: Any) -> Frame:
-    """Return the table as a frame, which takes over its memory column by column.
+    """Convert an Arrow table to a frame, releasing the memory of the table column by column.
 
-    Truth values with gaps and empty columns get types of their own: pandas would make objects.
+    Nullable dtypes are used for booleans and empty columns, to avoid columns of Python objects.
     """
     types = {pa.bool_(): pd.BooleanDtype(), pa.null(): pd.Float64Dtype()}
     frame = table.to_pandas(split_blocks=True, self_destruct=True, types_mapper=types.get)

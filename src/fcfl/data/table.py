@@ -1,4 +1,4 @@
-"""A table with a client column becomes a federation: training and test rows of each client."""
+"""Split a table with a client column into training and test rows of each client."""
 
 import hashlib
 import os
@@ -40,17 +40,17 @@ from .columns import (
 )
 from .rows import read_table
 
-SITE = "(site)"  # the client column of a site's own table, which needs none of its own
+SITE = "(site)"  # client column added to the table of a single site
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FederatedTable:
-    """Every client's rows, encoded alike.
+    """Training and test rows of all clients, in one encoding.
 
-    ``test`` has an entry for every client, of zero rows where nothing was held out. ``labels``
-    are the negative and the positive value. ``notes`` are sentences for the user. ``checksum``
-    identifies the rows, their split and their columns. ``held_out`` marks the test rows of the
-    table, row by row as they came.
+    ``test`` has an entry for every client, with zero rows if none were held out. ``labels`` are
+    the negative and the positive value. ``notes`` are sentences for the user. ``checksum``
+    identifies the rows, their split and their columns. ``held_out`` marks the test rows, in the
+    row order of the table.
     """
 
     train: dict[ClientId, ClientData]
@@ -90,14 +90,14 @@ def federate(
     test_size : share of each client's rows to hold out, stratified by label and groups
     seed : seed of the split; a client's split does not depend on the other clients
     test_frame : DataFrame, optional
-        The test rows; then nothing is held out of ``frame``.
+        The test rows. If given, all rows of ``frame`` are training rows.
     schema : Schema, optional
-        By default agreed from the clients' statistics of their training rows.
+        By default computed from the clients' statistics of their training rows.
     levels, labels : optional
-        Groups of each sensitive column, and (negative, positive), if they are agreed already. A
-        row of any other group belongs to none.
-    max_levels : how many levels of a column become features, the most frequent ones
-        Others count as unknown, which a note reports.
+        Groups of each sensitive column, and (negative, positive), by default read from the cells.
+        A row of a group not in ``levels`` belongs to no group.
+    max_levels : maximum number of levels of a column that become features, by frequency
+        Other levels are unknown, and a note lists them.
     """
     frames = [cells.named_columns(part) for part in (frame, test_frame) if part is not None]
     for part in frames:
@@ -146,14 +146,14 @@ def federate(
 
 
 def _rows_of_clients(roles: Roles, rows: Index) -> list[Index]:
-    """Return each client's rows among these, in order."""
+    """Split the row positions ``rows`` by client, preserving their order."""
     codes = roles.client.codes[rows]
     ends = np.cumsum(np.bincount(codes, minlength=len(roles.client.levels)))
     return np.split(rows[stable_order(codes)], ends[:-1])
 
 
 def _held_out(roles: Roles, test_size: float, seed: int) -> NDArray[np.bool_]:
-    """Mark each client's share of test rows."""
+    """Return a mask of the test rows, drawn for each client separately."""
     marked = np.zeros(roles.y.size, dtype=bool)
     strata, of_clients = _strata(roles), _rows_of_clients(roles, np.arange(roles.y.size))
     for client, rows in zip(roles.client.levels, of_clients, strict=True):
@@ -163,7 +163,7 @@ def _held_out(roles: Roles, test_size: float, seed: int) -> NDArray[np.bool_]:
 
 
 def _strata(roles: Roles) -> Index:
-    """Return one code for each combination of label and groups, in order of both."""
+    """Return the stratum of each row: one code per combination of label and groups."""
     code = roles.y.astype(np.intp)
     for name, groups in roles.groups.items():
         code, _ = pd.factorize(code * (len(roles.levels[name]) + 1) + groups + 1, sort=True)
@@ -171,7 +171,7 @@ def _strata(roles: Roles) -> Index:
 
 
 def _summary(column: Column, train: Sequence[Index]) -> Summary:
-    """Summarise all clients' cells; numbers client by client, as sites would send them."""
+    """Summarise the training cells of a column, merging numbers client by client as sites do."""
     read = cells.cells_of(column)
     if isinstance(read, Texts):
         codes = read.codes[np.concatenate(train)]
@@ -183,14 +183,14 @@ def _summary(column: Column, train: Sequence[Index]) -> Summary:
 def _client_data(
     roles: Roles, encoded: Sequence[Cells], schema: Schema, parts: Sequence[Index]
 ) -> dict[ClientId, ClientData]:
-    """Return each client's rows; all features are encoded at once."""
-    every = np.concatenate(parts)
-    X = schema.encode([column[every] for column in encoded], every.size)
+    """Return the data of each client, with the features of all clients encoded at once."""
+    all_rows = np.concatenate(parts)
+    X = schema.encode([column[all_rows] for column in encoded], all_rows.size)
     clients, first = {}, 0
     for client, rows in zip(roles.client.levels, parts, strict=True):
         groups = {name: codes[rows] for name, codes in roles.groups.items()}
-        own = X[first : first + rows.size]
-        clients[client] = ClientData(own, roles.y[rows], groups, roles.levels)
+        features = X[first : first + rows.size]
+        clients[client] = ClientData(features, roles.y[rows], groups, roles.levels)
         first += rows.size
     return clients
 
@@ -198,7 +198,7 @@ def _client_data(
 def _checksum(
     roles: Roles, encoded: Sequence[Cells], schema: Schema, splits: Sequence[Sequence[Index]]
 ) -> str:
-    """Hash the cells before scaling, whose last digit may differ between machines."""
+    """Return a hash of the unscaled cells; scaled cells may differ in rounding between machines."""
     names = [column.feature_names for column in schema.columns]
     head = (names, roles.client.levels, roles.labels, sorted(roles.levels.items()))
     digest = hashlib.sha256(repr(head).encode())
@@ -213,15 +213,15 @@ def _checksum(
     return digest.hexdigest()
 
 
-# --- one site's own table -------------------------------------------------------------------------
+# --- the table of one site ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class OwnTable:
-    """Training and held-out rows of one site, split and summarised at the site.
+    """Training and held-out rows of one site, not yet encoded.
 
-    ``labels`` are the label's values here, ``levels`` the groups of each sensitive column with how
-    many rows each has.
+    ``labels`` are the label values in these rows. ``levels`` maps each sensitive column to its
+    groups and their numbers of rows.
     """
 
     name: ClientId
@@ -232,27 +232,27 @@ class OwnTable:
     levels: Mapping[str, Mapping[str, int]]
 
     def statistics(self) -> Statistics:
-        """Summarise the training rows' features."""
+        """Summarise the feature columns of the training rows."""
         return cells.summarise(self.train, feature_columns(self.train, self.columns))
 
     def unsuitable(self) -> tuple[str, ...]:
-        """Return notes on identifiers, dates and columns that give the label away, for the site."""
+        """Return warnings about identifiers, dates and columns that give the label away."""
         try:
             return unsuitable_columns(pd.concat([self.train, self.test]), self.columns)
         except DataError:
-            return ()  # cells that cannot be used raise where they are encoded
+            return ()  # unusable cells raise an error when they are encoded
 
-    def groups(self, least: int = 1) -> dict[str, tuple[str, ...]]:
-        """Return the groups of each sensitive column that have at least so many rows here."""
+    def groups(self, min_rows: int = 1) -> dict[str, tuple[str, ...]]:
+        """Return the groups of each sensitive column with at least ``min_rows`` rows."""
         return {
-            name: tuple(level for level, rows in counts.items() if rows >= least)
+            name: tuple(level for level, rows in counts.items() if rows >= min_rows)
             for name, counts in self.levels.items()
         }
 
     def encode(
         self, schema: Schema, levels: Mapping[str, Sequence[str]], labels: tuple[str, str]
     ) -> FederatedTable:
-        """Encode the rows as all sites have agreed."""
+        """Encode the rows by the schema, groups and labels that all sites share."""
         return federate(
             self.train,
             self.columns,
@@ -274,9 +274,10 @@ def open_own_table(
     seed: int = 0,
     drop_unlabelled: bool = False,
 ) -> OwnTable:
-    """Read a site's table and hold out test rows, the same ones as if it were part of a larger one.
+    """Read the table of a site and hold out test rows.
 
-    ``columns.client`` must be `SITE`. With ``test_path`` the rows there are held out, and no other.
+    The test rows are the same as if the table were part of a larger one (`federate`). With
+    ``test_path``, only the rows of that file are held out. ``columns.client`` must be `SITE`.
     """
     frames = []
     for place in (path, test_path):
@@ -292,7 +293,7 @@ def open_own_table(
     levels = {column: cells.texts(roles_frame[column]).counts() for column in columns.sensitive}
     if test_path is not None:
         return OwnTable(name, columns, frames[0], frames[1], labels, levels)
-    # With one value here, which of the two it is does not matter to the split.
+    # If the site has only one label value, the split does not depend on which one it is.
     pair = (labels[0], "") if len(labels) == 1 else None
     roles = read_roles(frames[0], columns, labels=pair)
     train, test = stratified_split(_strata(roles), test_size, client_seed(seed, name))
