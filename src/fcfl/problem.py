@@ -1,13 +1,13 @@
-r"""The problem a method solves, one point of it as the server sees it, and the prices of budgets.
+r"""The optimisation problem of a method, its evaluation at a point, and the prices of budgets.
 
-Rules become linear rows over group rates (`build_constraints`); reports of clients become losses,
-violations and their gradients (`Evaluation`):
+`build_constraints` converts rules to linear rows over group rates. `Evaluation` computes losses,
+violations and their gradients from the reports of the clients:
 
 .. math:: v = A r - b \le 0
 
-over the stacked rates r of all clients, in the order client by client. Rows that bound the same
-disparity (both signs, all pairs of groups) form a *block*; a block's violation is its largest row,
-which is the paper's :math:`|D_k| - \epsilon_k`.
+where r stacks the rates of all clients, client by client. Rows that bound the same disparity (both
+signs, all pairs of groups) form a *block*. The violation of a block is that of its largest row, in
+the paper :math:`|D_k| - \epsilon_k`.
 
 At an optimum the multipliers of the rows give the shadow price of every budget (`budget_prices`):
 
@@ -15,9 +15,9 @@ At an optimum the multipliers of the rows give the shadow price of every budget 
           = \sum_j \mu_j \frac{\partial b_j}{\partial \epsilon}
 
 with :math:`f^*` the optimum, :math:`\epsilon` the budget, and :math:`\mu_j` and :math:`b_j` the
-multipliers and bounds of the rows it occurs in. This holds where the optimum is differentiable in
-the budget, and to first order: a budget relaxed by more may stop being active. Where budgets cannot
-be met together, `conflict_sentence` names those to relax.
+multipliers and bounds of the rows with this budget. Prices are first-order changes, valid if the
+optimum is differentiable in the budget; a budget relaxed by more may become inactive. If budgets
+cannot be met together, `conflict_sentence` names those to relax.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,21 +33,21 @@ from scipy import sparse
 from fcfl._types import ClientId, Matrix, RateId, Report, Reports, Vector, brief_repr, curvature_sum
 from fcfl.rules import Rule, with_label
 
-FEASIBILITY_TOLERANCE = 1e-6  # a smooth violation up to this counts as met
+FEASIBILITY_TOLERANCE = 1e-6  # largest smooth violation of a row that counts as satisfied
 
-SHIFT = "shift"  # `Row.rule` of a row that is no budget: it limits how far a rate may shift
+SHIFT = "shift"  # `Row.rule` of a row without a budget, which limits the shift of a rate
 
-_DENSE_ENTRIES = 100_000  # below this a dense matrix is faster than a sparse one
+_DENSE_ENTRIES = 100_000  # with at most this many entries, a dense matrix is faster
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One inequality, by name: ``weight_a * rate_a - rate_b <= bound``.
+    """Description of one inequality ``weight_a * rate_a - rate_b <= bound``.
 
-    A difference has weight 1 and its budget as bound, a ratio its budget as weight and bound 0.
-    ``client`` is ``None`` for a rule over all clients' rows together; ``rule`` is "difference",
-    "ratio" or "shift" (see `fcfl.training.margins`), ``metric`` what is compared, ``kind`` the kind
-    of the two rates, and ``group_a`` and ``group_b`` are groups of ``attribute``.
+    A difference has weight 1 and its budget as bound. A ratio has its budget as weight and bound 0.
+    ``client`` is ``None`` for a rule over the pooled rows of all clients. ``rule`` is "difference",
+    "ratio" or "shift" (see `fcfl.training.margins`). ``metric`` is the compared quantity, ``kind``
+    the kind of both rates, and ``group_a`` and ``group_b`` are groups of ``attribute``.
     """
 
     client: ClientId | None
@@ -62,11 +62,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Pooled:
-    """Averages over clients that several rows share.
+    """Averages over clients that are shared by several rows.
 
-    ``weights`` has shape (rows, averages), ``averages`` shape (averages, columns): a row adds
-    ``weights @ averages @ rates`` to its own entries. Kept as two factors, because their product
-    has an entry for every pair of clients.
+    ``weights`` has shape (rows, averages) and ``averages`` has shape (averages, columns). The term
+    ``weights @ averages @ rates`` is added to the rows. It is stored as two factors, because their
+    product has an entry for every pair of clients.
     """
 
     weights: Matrix
@@ -75,13 +75,12 @@ class Pooled:
 
 @dataclass(frozen=True)
 class Constraints:
-    """Linear rows over the stacked rates (client by client), in sparse triples.
+    """Linear rows over the stacked rates (client by client), stored as sparse triples.
 
-    Row ``entry_row[i]`` of the matrix has ``entry_value[i]`` in column ``entry_column[i]``.
-    ``blocks[i]`` is the block of row ``i``; rows of a block are adjacent. With many clients nearly
-    all entries are zero: a client's rows touch its own rates only. Rows of estimates that are
-    shrunk towards an average over all clients add to that ``pooled``: sparse weights of the
-    averages in the rows, and of the stacked rates in the averages.
+    The matrix has ``entry_value[i]`` in row ``entry_row[i]`` and column ``entry_column[i]``. Most
+    entries are zero, because the rows of a client depend on its own rates only. ``blocks[i]`` is
+    the block of row ``i``; rows of a block are adjacent. Rows with estimates that are shrunk
+    towards an average over all clients have the additional term ``pooled``.
     """
 
     rows: tuple[Row, ...]
@@ -100,7 +99,7 @@ class Constraints:
 
     @cached_property
     def matrix(self) -> Any:
-        """The linear map from stacked rates to rows without what is pooled, dense when small."""
+        """Matrix from stacked rates to rows without the pooled term; an ndarray if it is small."""
         shape = (len(self.rows), self.n_columns)
         triples = (self.entry_value, (self.entry_row, self.entry_column))
         matrix = sparse.csr_array(triples, shape=shape)
@@ -112,11 +111,11 @@ class Constraints:
         return np.flatnonzero(np.diff(self.blocks, prepend=-1))
 
     def with_bounds(self, bounds: Vector) -> "Constraints":
-        """Return the same rows under other bounds."""
+        """Return a copy with other bounds."""
         return replace(self, bounds=bounds)
 
     def take(self, kept: NDArray[np.int64]) -> "Constraints":
-        """Return some of the rows, in the order given."""
+        """Return the rows at the positions ``kept``, in this order."""
         place = np.full(len(self), -1)
         place[kept] = np.arange(kept.size)
         inside = np.flatnonzero(place[self.entry_row] >= 0)
@@ -134,7 +133,7 @@ class Constraints:
         )
 
     def plus(self, others: "Constraints") -> "Constraints":
-        """Return these rows and then ``others``, which are not pooled."""
+        """Return these rows followed by ``others``, which must have no pooled term."""
         pooled = self.pooled
         if pooled is not None:
             none = np.zeros((len(others), pooled.weights.shape[1]))
@@ -151,23 +150,23 @@ class Constraints:
         )
 
     def apply(self, rates: Vector) -> Vector:
-        """Return ``matrix @ rates``: the rows' left-hand sides, or their change with the rates."""
+        """Return the left-hand sides ``matrix @ rates``, including the pooled term."""
         left: Vector = self.matrix @ rates
         if self.pooled is not None:
             left = left + self.pooled.weights @ (self.pooled.averages @ rates)
         return left
 
     def violations(self, rates: Vector) -> Vector:
-        """Return ``matrix @ rates - bounds``, feasible where ``<= 0``."""
+        """Return ``matrix @ rates - bounds``; a row is feasible if it is ``<= 0``."""
         return self.apply(rates) - self.bounds
 
     def gradients(
         self, rate_grad: Callable[[int], Vector], rows: NDArray[np.int64], n_params: int
     ) -> Matrix:
-        """Return gradients of the chosen rows, of shape (rows chosen, n_params).
+        """Return the gradients of the selected rows, of shape (selected rows, n_params).
 
-        ``rate_grad(column)`` gives the gradient of one rate; it is called only for those that the
-        rows touch.
+        ``rate_grad(column)`` must return the gradient of one rate. It is called only for rates
+        with nonzero entries in these rows.
         """
         chosen = self.matrix[rows]
         if sparse.issparse(chosen):
@@ -185,14 +184,14 @@ class Constraints:
         return gradients
 
     def weigh_rates(self, row_weights: Vector) -> Vector:
-        """Return ``matrix.T @ row_weights``: the net weight of each rate in a sum of rows."""
+        """Return ``matrix.T @ row_weights``: the weight of each rate in the sum of rows."""
         weights: Vector = self.matrix.T @ row_weights
         if self.pooled is not None:
             weights = weights + self.pooled.averages.T @ (self.pooled.weights.T @ row_weights)
         return weights
 
     def worst_rows(self, violations: Vector) -> NDArray[np.int64]:
-        """Return for each block the row with the largest violation, the first of equals."""
+        """Return the first row with the largest violation in each block."""
         if len(self.rows) == 0:
             return np.zeros(0, dtype=np.int64)
         largest = np.maximum.reduceat(violations, self.block_starts)
@@ -203,9 +202,9 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True)
 class _Population:
-    """Whose rates a row compares: one client's, or those of all clients' rows together.
+    """Rows whose rates are compared: those of one client, or the pooled rows of all clients.
 
-    ``shares[i, q]`` is the weight of client ``members[i]``'s rate ``q`` in that of the whole.
+    ``shares[i, q]`` is the weight of rate ``q`` of client ``members[i]`` in the pooled rate.
     """
 
     client: ClientId | None
@@ -217,7 +216,7 @@ class _Population:
 def _populations(
     rule: Rule, clients: Sequence[ClientId], group_counts: Matrix
 ) -> Iterator[_Population]:
-    """Yield whose rates a rule compares: each client's own, or for scope "global" all rows'."""
+    """Yield the populations of a rule: each client, or for scope "global" all rows pooled."""
     if rule.scope == "global":
         total = group_counts.sum(axis=0)
         shares = group_counts / np.where(total > 0, total, 1.0)
@@ -236,9 +235,9 @@ def build_constraints(
 ) -> tuple[Constraints, tuple[str, ...]]:
     """Return the rows of all rules, and a sentence for every group that has too few rows.
 
-    ``group_counts`` has one row per client and one column per rate. Each rule makes one block per
-    client with a budget, or one over all clients, with a row for every ordered pair of groups of
-    at least ``min_group_rows`` rows; None leaves their number to the rule.
+    ``group_counts`` has one row per client and one column per rate. Each rule adds one block per
+    client with a budget, or one block over all clients. A block has a row for every ordered pair of
+    groups with at least ``min_group_rows`` rows, or the minimum of the rule if it is None.
     """
     builder = _Builder(len(rates), len(clients))
     notes: dict[str, None] = {}
@@ -248,14 +247,14 @@ def build_constraints(
             if budget is None:
                 continue
             builder.open_block()
-            least = rule.least_rows(population.client, min_group_rows)
+            min_rows = rule.least_rows(population.client, min_group_rows)
             for kind in rule.kinds:
                 columns = [
                     (column, rate)
                     for column, rate in enumerate(rates)
                     if rate.kind == kind and rate.attribute == rule.attribute
                 ]
-                present = [(c, r) for c, r in columns if population.counts[c] >= least]
+                present = [(c, r) for c, r in columns if population.counts[c] >= min_rows]
                 for column, rate in columns:
                     if (column, rate) not in present:
                         notes[_too_few(population.client, rate, population.counts[column])] = None
@@ -269,13 +268,13 @@ def build_constraints(
 
 
 def name_of(row: Row) -> str:
-    """Return what a person calls a row: whose it is, and what it compares or limits."""
+    """Return the name of a row in messages: its client, metric and attribute."""
     whose = "all clients together" if row.client is None else repr(row.client)
     return f"{whose} ({'rate shift' if row.rule == SHIFT else row.metric}, {row.attribute})"
 
 
 def exceeded_by(constraints: Constraints, rates: Vector, tolerance: float) -> dict[str, float]:
-    """Return by how much rates exceed rows, by name; the largest of each name."""
+    """Return the largest violation above ``tolerance`` for each row name."""
     found: dict[str, float] = {}
     for row, over in zip(constraints.rows, constraints.violations(rates), strict=True):
         if over > tolerance:
@@ -284,13 +283,13 @@ def exceeded_by(constraints: Constraints, rates: Vector, tolerance: float) -> di
 
 
 def no_rows(n_columns: int) -> Constraints:
-    """Return constraints without any rows."""
+    """Return constraints without rows."""
     none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
     return Constraints((), none, empty, none, none, empty, n_columns)
 
 
 def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
-    """Return a sentence about a group that is left out."""
+    """Return a note about a group that is left out because it has too few rows."""
     who = "The clients together have" if client is None else f"Client {client!r} has"
     return (
         f"{who} {n_rows:g} {'row' if n_rows == 1 else 'rows'}{with_label(rate.kind)} of "
@@ -300,7 +299,7 @@ def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
 
 
 class _Builder:
-    """Collects rows and their sparse entries; `build` makes the arrays of `Constraints`."""
+    """Collector of rows and their sparse entries; `build` returns the `Constraints`."""
 
     def __init__(self, n_rates: int, n_clients: int) -> None:
         self.n_rates = n_rates
@@ -312,7 +311,7 @@ class _Builder:
         self.entries: list[tuple[int, int, float]] = []
 
     def open_block(self) -> None:
-        """Start a new block; one that stayed empty does not count."""
+        """Start a new block; an empty block is dropped."""
         self.n_blocks = self.blocks[-1] + 1 if self.blocks else 0
 
     def add(
@@ -344,11 +343,11 @@ class _Builder:
 class Problem:
     r"""Clients, their row counts, the constraints, and the L2 weight added to every loss.
 
-    What a method solves is built of these: minimise some function of the losses
-    :math:`l_k(\theta) + \frac{\lambda}{2} |\theta|^2` subject to :math:`A r(\theta) \le b`.
+    A method minimises a function of the losses :math:`l_k(\theta) + \frac{\lambda}{2} |\theta|^2`
+    subject to :math:`A r(\theta) \le b`.
 
-    ``comparisons`` are the positions of rates that some rule compares with each other, budget or
-    not. ``references`` are rows disclosed to the server, for the one method that needs them.
+    ``comparisons`` are the positions of rates that a rule compares with each other, with or without
+    a budget. ``references`` are rows disclosed to the server, for methods that require them.
     """
 
     clients: tuple[ClientId, ...]
@@ -371,9 +370,9 @@ def build_problem(
     l2: float = 0.0,
     min_group_rows: float | None = 1.0,
 ) -> tuple[Problem, tuple[str, ...]]:
-    """Build the problem from the rules and one report per client (only its counts are used).
+    """Return the problem, and a sentence for every group that has too few rows to be compared.
 
-    Also returns a sentence for every group that is left out because it has too few rows.
+    ``reports`` has one report per client, of which only the counts are used.
     """
     clients = tuple(reports)
     counts = np.array([reports[client][0].group_counts for client in clients])
@@ -385,7 +384,7 @@ def build_problem(
 
 
 def compared_rates(rules: Sequence[Rule], rates: Sequence[RateId]) -> tuple[tuple[int, ...], ...]:
-    """Return the positions of the rates that some rule compares, each comparison once."""
+    """Return the positions of the compared rates, for each kind and attribute in the rules."""
     kinds = dict.fromkeys((kind, rule.attribute) for rule in rules for kind in rule.kinds)
     return tuple(
         tuple(i for i, rate in enumerate(rates) if (rate.kind, rate.attribute) == key)
@@ -395,11 +394,10 @@ def compared_rates(rules: Sequence[Rule], rates: Sequence[RateId]) -> tuple[tupl
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All clients' losses, violations and, if they were asked for, gradients at one point.
+    """Losses, violations and, if requested, gradients of all clients at one point.
 
-    ``reports`` are in the order of ``problem.clients``. Everything is computed when it is first
-    used and kept: a method reads the same losses many times, and often no gradient at all.
-    ``curvature_sum`` is there if the clients' curvatures were added up on the way.
+    ``reports`` are in the order of ``problem.clients``. Properties are computed on first use and
+    cached. ``curvature_sum`` is the sum of the clients' curvatures if it was accumulated in place.
     """
 
     problem: Problem
@@ -411,45 +409,45 @@ class Evaluation:
 
     @cached_property
     def losses(self) -> Vector:
-        """Loss of each client, the L2 term included."""
+        """Loss of each client, including the L2 term."""
         losses = np.array([report.loss for report in self.reports])
         losses += 0.5 * self.problem.l2 * (self.params @ self.params)
         return losses
 
     @cached_property
     def loss_grads(self) -> Matrix:
-        """Gradient of each client's loss, of shape (clients, params)."""
+        """Gradients of the clients' losses, of shape (clients, params)."""
         return np.array([self.loss_grad(client) for client in range(len(self.reports))])
 
     @cached_property
     def rates(self) -> Vector:
-        """Smooth rates of all clients, stacked client by client: (clients · rates,)."""
+        """Smooth rates of all clients, stacked client by client, of shape (clients * rates,)."""
         return np.concatenate([report.rates for report in self.reports])
 
     @cached_property
     def violations(self) -> Vector:
-        """Violation of every row, of shape (rows,), feasible where ``<= 0``."""
+        """Violation of every row, of shape (rows,); a row is feasible if it is ``<= 0``."""
         return self.problem.constraints.violations(self.rates)
 
     @cached_property
     def worst_rows(self) -> NDArray[np.int64]:
-        """The row that decides each block."""
+        """Position of the row with the largest violation in each block."""
         return self.problem.constraints.worst_rows(self.violations)
 
     @property
     def block_violations(self) -> Vector:
-        """Violation of each block: the paper's disparity minus budget."""
+        """Violation of each block: in the paper, disparity minus budget."""
         return self.violations[self.worst_rows]
 
     def violation_grads(self, rows: NDArray[np.int64]) -> Matrix:
-        """Return gradients of the violations of ``rows``; only the rates they touch are read."""
+        """Return the gradients of the violations of ``rows``."""
         return self.problem.constraints.gradients(self._rate_grad, rows, self.params.size)
 
     def _rate_grad(self, column: int) -> Vector:
         client, rate = divmod(column, self.problem.n_rates)
         grads = self.reports[client].rate_grads
         if grads is None:
-            raise ValueError("This point was asked for values only; it has no gradients.")
+            raise ValueError("Gradients were not requested at this point.")
         gradient: Vector = grads[rate]
         return gradient
 
@@ -457,13 +455,13 @@ class Evaluation:
         """Return the gradient of one client's loss."""
         grad = self.reports[client].loss_grad
         if grad is None:
-            raise ValueError("This point was asked for values only; it has no gradients.")
+            raise ValueError("Gradients were not requested at this point.")
         return grad + self.problem.l2 * self.params
 
     def slopes(self, direction: Vector) -> tuple[Vector, Vector]:
         """Return derivatives of all losses and of all violations along ``direction``.
 
-        Without the gradients of the rows themselves: one product per client, however many rows.
+        This takes one product per client, and no gradients of the rows.
         """
         losses = np.array([report.loss_grad @ direction for report in self.reports])  # type: ignore[operator]
         losses += self.problem.l2 * (self.params @ direction)
@@ -472,28 +470,28 @@ class Evaluation:
 
     @property
     def curvature(self) -> Matrix:
-        """The sum of the clients' parts of the Lagrangian's Hessian, of shape (params, params)."""
+        """Sum of the clients' parts of the Hessian of the Lagrangian, of shape (params, params)."""
         if self.curvature_sum is not None:
             return self.curvature_sum
         total = np.zeros((self.params.size, self.params.size))
         for report in self.reports:
             if report.curvature is None:
-                raise ValueError("This point was asked for no curvature; it has none.")
+                raise ValueError("Curvature was not requested at this point.")
             total += report.curvature
         return total
 
     @property
     def largest_violation(self) -> float:
-        """The largest violation, minus infinity without constraints."""
+        """Largest violation, or minus infinity without constraints."""
         return float(self.violations.max()) if self.violations.size else -np.inf
 
 
 def evaluate_point(
     problem: Problem, params: Vector, reports: Reports, index: int = 0
 ) -> Evaluation:
-    """Return the evaluation of point ``index`` of the request from the reports."""
-    own = tuple(reports[client][index] for client in problem.clients)
-    return Evaluation(problem, params, own, curvature_sum(reports, index))
+    """Return the evaluation at point ``index`` of the request."""
+    at_point = tuple(reports[client][index] for client in problem.clients)
+    return Evaluation(problem, params, at_point, curvature_sum(reports, index))
 
 
 def smooth_max(values: ArrayLike, temperature: float) -> tuple[float, Vector]:
@@ -502,27 +500,27 @@ def smooth_max(values: ArrayLike, temperature: float) -> tuple[float, Vector]:
     .. math:: \hat m_\delta(v) = \delta \log \sum_i e^{v_i / \delta}
               \in [\max_i v_i,\; \max_i v_i + \delta \log n]
 
-    The gradient is ``softmax(values / temperature)``, a point on the simplex. The maximum of no
-    values is minus infinity.
+    The gradient is ``softmax(values / temperature)``, a point on the simplex. The maximum of an
+    empty array is minus infinity.
     """
     values = np.asarray(values, dtype=np.float64)
     if values.size == 0:
         return -np.inf, np.zeros(0)
     largest = values.max()
-    terms = np.exp((values - largest) / temperature)  # at most 1, so nothing overflows
+    terms = np.exp((values - largest) / temperature)  # at most 1, to avoid overflow
     total = terms.sum()
     return float(largest + temperature * np.log(total)), terms / total
 
 
-_NOTHING = 1e-9  # a multiplier below this is rounding: the dual solver's own residual
+_NOTHING = 1e-9  # smaller multipliers are rounding errors of the dual solver
 
 
 @dataclass(frozen=True)
 class Price:
-    """How much the objective falls per unit by which one budget is relaxed.
+    """Decrease of the objective per unit by which one budget is relaxed.
 
-    For a difference rule relaxing means a larger budget, for a ratio rule a smaller one. ``client``
-    is ``None`` for a budget over all clients' rows together.
+    The budget of a difference rule is relaxed by increasing it, that of a ratio rule by decreasing
+    it. ``client`` is ``None`` for a budget over the pooled rows of all clients.
     """
 
     client: ClientId | None
@@ -533,7 +531,7 @@ class Price:
 
 
 def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
-    """Return the prices of all budgets, the most expensive first; those without a price have 0.
+    """Return the prices of all budgets in decreasing order; an inactive budget has price 0.
 
     ``row_weights`` are the multipliers of all rows at the optimum ``at``, of shape (rows,).
     """
@@ -549,7 +547,7 @@ def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
 
 
 def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
-    """Return how fast a row is loosened as its budget is relaxed: 1, or the multiplied rate."""
+    """Return the derivative of a row's slack in its budget: 1, or for a ratio the weighted rate."""
     if row.rule != "ratio" or row.budget == 0:
         return 1.0
     constraints = at.problem.constraints
@@ -560,10 +558,10 @@ def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
 
 
 def to_relax(at: Evaluation) -> list[tuple[Row, float]]:
-    """Return the exceeded rows at a point of least total violation, and by how much.
+    """Return the violated rows at a point of minimum total violation, and their violations.
 
-    The total is a sum of absolute violations, not of squares: like an L1 penalty it concentrates
-    on few rows, so that few budgets need to be relaxed.
+    The total is the sum of absolute violations. Like an L1 penalty, it concentrates on few rows, so
+    that few budgets need to be relaxed.
     """
     rows = at.problem.constraints.rows
     over = np.flatnonzero(at.violations > FEASIBILITY_TOLERANCE)
@@ -572,16 +570,16 @@ def to_relax(at: Evaluation) -> list[tuple[Row, float]]:
 
 
 def holding_against(at: Evaluation, row_weights: Vector) -> list[Row]:
-    """Return rows that are met but have a positive weight: they conflict with exceeded ones."""
+    """Return satisfied rows with positive multipliers, which conflict with the violated rows."""
     rows = at.problem.constraints.rows
     met = at.violations <= FEASIBILITY_TOLERANCE
     return [rows[i] for i in np.flatnonzero(met & (row_weights > FEASIBILITY_TOLERANCE))]
 
 
 def conflict_sentence(at: Evaluation, row_weights: Vector) -> str:
-    """Return a sentence on the budgets to relax, by how much, and those they conflict with.
+    """Return a sentence on the budgets to relax, the amounts, and the conflicting budgets.
 
-    At most five of each; ``row_weights`` are the multipliers at the point.
+    The sentence lists at most five of each. ``row_weights`` are the multipliers at the point.
     """
     relax = ", ".join(f"{name_of(row)} by {amount:.3g}" for row, amount in to_relax(at)[:5])
     against = list(dict.fromkeys(name_of(row) for row in holding_against(at, row_weights)))[:5]

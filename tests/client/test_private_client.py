@@ -44,7 +44,7 @@ def test_a_report_holds_nothing_but_its_releases():
         (asked(Release("counts", 0.1), want="gradients"), "only noisy sums"),
         (asked(Release("counts", 0.0)), "`mu`"),
         (asked(Release("counts", np.inf)), "`mu`"),
-        (asked(Release("counts", 0.1), Release("counts", 0.1)), "release must be requested once"),
+        (asked(Release("counts", 0.1), Release("counts", 0.1)), "requested twice"),
         *((asked(Release("scores", 0.1), sharpness=s), "`sharpness`") for s in (np.nan, 0.9, -1.0)),
         (replace(asked(Release("scores", 0.1)), params=np.full(5, np.nan)), "`params`"),
     ],
@@ -58,7 +58,7 @@ def test_invalid_requests_are_rejected(point, named):
     ("setup", "named"),
     [
         (Setup(Linear(4), (*RATES, RATES[0])), "rate"),  # its row would count twice
-        (Setup(Linear(4, loss=Hinge()), RATES), "linear models with cross-entropy"),
+        (Setup(Linear(4, loss=Hinge()), RATES), "must be linear"),
     ],
 )
 def test_models_and_rates_of_unknown_sensitivity_are_rejected(setup, named):

@@ -141,7 +141,7 @@ def test_noise_has_the_standard_deviation_of_the_release():
 def test_weighted_rows_and_too_little_noise_are_rejected():
     data = simulated_data(0)
     weighted = ClientData(data.X, data.y, data.groups, data.levels, np.ones(60))
-    with pytest.raises(DataError, match="must not be weighted"):
+    with pytest.raises(DataError, match="`weights` must be left out"):
         private_rows(weighted, RATES)
-    with pytest.raises(DataError, match="too many rows for so little noise"):
+    with pytest.raises(DataError, match="too large for so little noise"):
         with_noise(np.array([2**30]), 0.1)

@@ -1,4 +1,4 @@
-"""Clients: the requests they answer, and a client whose rows are in memory."""
+"""Requests to clients, and `LocalClient`, a client with its rows in memory."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -31,10 +31,10 @@ from fcfl.rules import Rule, check_budget_clients
 
 @dataclass(frozen=True)
 class Setup:
-    """The model, the rates in their order, and the rules in force.
+    """Model, rates in the order of all reports, and rules in force.
 
-    Groups with fewer than ``min_group_rows`` rows are not compared. With ``thresholds`` the
-    decisions that are counted use them.
+    Groups with fewer than ``min_group_rows`` rows are not compared. ``thresholds``, if given, are
+    used for the decisions that are counted.
     """
 
     model: Any  # a `fcfl.models.model.Model`
@@ -59,7 +59,7 @@ def _own_budget(name: ClientId, rule: Rule) -> Rule:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Request reports at these points."""
+    """Request for reports at one or more points."""
 
     setup: Setup
     request: Request
@@ -72,7 +72,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Count:
-    """Request counts of a model's decisions on training and held-out rows."""
+    """Request for counts of the decisions of a model on training and held-out rows."""
 
     setup: Setup
     params: Vector
@@ -84,9 +84,9 @@ class Count:
 
 @dataclass(frozen=True)
 class Vote:
-    """Request a ballot on the choices offered, by a preference that stays with the client.
+    """Request for a ballot on ``choices``. The client's preference is not disclosed.
 
-    ``choices`` has each client's own figures, computed from its own counts.
+    ``choices`` maps each client to its results under each choice, computed from its own counts.
     """
 
     choices: Mapping[ClientId, policies.Choices]
@@ -97,7 +97,7 @@ class Vote:
 
 
 OnRows: TypeAlias = Evaluate | Count
-"""A request about rows, under a model."""
+"""A request that is computed from rows under a model."""
 Question: TypeAlias = OnRows | Vote
 
 
@@ -110,16 +110,16 @@ def _own_weights(name: ClientId, point: Point) -> Point:
 
 @dataclass(frozen=True)
 class Introduction:
-    """A client's description of itself, sent before the first request.
+    """Description of a client, sent to the server before the first request.
 
-    ``levels`` are the groups of each sensitive attribute, in the order of the rates; ``present``
-    are those with training rows here. ``rules`` are the client's own, which the rules in force must
-    keep. Groups with fewer than ``min_group_rows`` rows are not reported.
+    ``levels`` are the groups of each sensitive attribute, in the order of the rates. ``present``
+    are the groups with training rows at the client. The rules in force must be at least as strict
+    as the client's ``rules``. Groups with fewer than ``min_group_rows`` rows are not reported.
 
-    Clients whose tables are not encoded yet add labels and statistics of their columns, without
-    levels and groups of fewer than ``withhold_below`` rows. A client with a ``privacy`` budget
-    answers releases only and sends its declared ``schema``. Without ``sends_spread`` its policy
-    forbids `GradientSpread`.
+    If tables are not encoded yet, clients add labels and column statistics, without levels and
+    groups of fewer than ``withhold_below`` rows. A client with a ``privacy`` budget responds to
+    releases only and sends its declared ``schema``. ``sends_spread`` is false if the policy of the
+    client forbids `GradientSpread`.
     """
 
     name: ClientId
@@ -141,20 +141,20 @@ class Introduction:
 def rules_in_force(
     rules: Sequence[Rule], introductions: Mapping[ClientId, Introduction]
 ) -> tuple[Rule, ...]:
-    """Return the stricter of the run's rules and each client's own."""
+    """Merge the rules of the run with those of the clients, keeping the stricter budgets."""
     names = list(introductions)
     check_budget_clients(rules, names)
     merged = tuple(rules)
-    for name, said in introductions.items():
+    for name, introduction in introductions.items():
         own: list[Rule] = []
-        for rule in said.rules:
-            if rule.attribute not in said.levels:
-                known = ", ".join(map(repr, said.levels))
+        for rule in introduction.rules:
+            if rule.attribute not in introduction.levels:
+                known = ", ".join(map(repr, introduction.levels))
                 raise DataError(
                     f"Client {name!r} has a policy on {rule.attribute!r}, which must be one of the "
                     f"run's sensitive columns, got {known}."
                 )
-            if rule.scope != "global":  # binds this client and nobody else
+            if rule.scope != "global":  # binds only this client
                 budget = rule.budget_of(name)
                 rule = replace(rule, budget=None if budget is None else {name: budget})
             own.append(rule)
@@ -163,10 +163,10 @@ def rules_in_force(
 
 
 def all_levels(introductions: Mapping[ClientId, Introduction]) -> dict[str, tuple[str, ...]]:
-    """Return the groups of each attribute at all clients, in the order in which they are met."""
+    """Return the union of the clients' groups of each attribute, in order of first occurrence."""
     found: dict[str, dict[str, None]] = {}
-    for said in introductions.values():
-        for attribute, levels in said.levels.items():
+    for introduction in introductions.values():
+        for attribute, levels in introduction.levels.items():
             found.setdefault(attribute, {}).update(dict.fromkeys(levels))
     return {attribute: tuple(levels) for attribute, levels in found.items()}
 
@@ -175,7 +175,7 @@ def all_levels(introductions: Mapping[ClientId, Introduction]) -> dict[str, tupl
 class Counted:
     """Hard counts of a client's rows under a model, and its smooth report on the training rows.
 
-    ``decided`` are the hard rates of the training rows by weight; counts ignore weights.
+    ``decided`` are the weighted hard rates of the training rows. Counts ignore weights.
     """
 
     report: Report
@@ -185,37 +185,37 @@ class Counted:
 
     @property
     def rates(self) -> Vector:
-        """Share of each group's training rows that are selected."""
+        """Selection rate of the training rows of each group."""
         if self.decided is not None:
             return self.decided
         return np.asarray(self.train.group_selected / np.maximum(self.train.group_counts, 1.0))
 
 
 class Client(Protocol):
-    """An object that answers requests about its rows.
+    """Protocol of a client, which responds to requests about its rows.
 
     The methods `report_into`, `choose_thresholds` and `vote` of `LocalClient` are optional.
     """
 
     def introduce(self) -> Introduction:
-        """Return the client's description of itself."""
+        """Return the description of the client."""
         ...
 
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
-        """Return one report per point, on the training rows."""
+        """Return one report on the training rows per point."""
         ...
 
     def count(self, setup: Setup, params: Vector) -> Counted:
-        """Count a model's decisions on the training and on the held-out rows."""
+        """Return counts of the decisions of a model on training and held-out rows."""
         ...
 
 
 class LocalClient:
-    """Training and held-out rows of one client, encoded.
+    """Client with encoded training and held-out rows in memory.
 
-    Requests under rules looser than the client's own ``rules`` are rejected. Groups with fewer than
-    ``min_group_rows`` rows are not reported. ``model`` replaces the one that is trained, for
-    instance by the same module on a device of the client's own. ``preference`` decides its votes.
+    Requests under rules less strict than ``rules`` are rejected. Groups with fewer than
+    ``min_group_rows`` rows are not reported. ``model`` replaces the model of the request, for
+    example by the same module on another device. ``preference`` determines the votes.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class LocalClient:
         self._rows: ModelRows | None = None
 
     def under(self, policy: policies.Policy) -> "LocalClient":
-        """Return a client with the same rows, and the rules and preference of its own policy."""
+        """Return a client with the same rows, and the rules and preference of ``policy``."""
         client = copy(self)
         client.rules, client.min_group_rows = policy.rules([self.name]), policy.min_group_rows
         client.preference = policy.preference or policies.Preference()
@@ -248,7 +248,7 @@ class LocalClient:
         return client
 
     def introduce(self) -> Introduction:
-        """Return the names of the groups, and the client's own rules."""
+        """Return the groups and the rules of the client."""
         levels = self.train.levels
         present = {
             name: tuple(groups[code] for code in np.unique(self.train.groups[name]) if code >= 0)
@@ -257,13 +257,13 @@ class LocalClient:
         return Introduction(self.name, levels, present, self.rules, self.min_group_rows)
 
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
-        """Return one report per point, on the training rows."""
+        """Return one report on the training rows per point."""
         return tuple(self.rows(setup).report(point) for point in points)
 
     def report_into(
         self, setup: Setup, points: Sequence[Point], sums: Sequence[CurvatureSum | None]
     ) -> tuple[Report, ...]:
-        """Return the reports, their curvatures added to the sums over clients, one per point."""
+        """Return the reports without curvatures, which are added to ``sums``, one per point."""
         rows: Any = self.rows(setup)
         return tuple(
             rows.report_into(point, total)
@@ -284,7 +284,7 @@ class LocalClient:
     def choose_thresholds(
         self, setup: Setup, params: Vector, attribute: str, windows: Sequence[RateWindow]
     ) -> Mapping[str, float]:
-        """Return the threshold of each group with the most correct decisions within the windows."""
+        """Return thresholds by group that maximise correct decisions within the rate windows."""
         policies.check_rules_kept(self.name, self.rules, setup.rules)
         data, codes = self.train, self.train.groups[attribute]
         model = self._model_of(setup)
@@ -294,13 +294,13 @@ class LocalClient:
         return best_thresholds(scores, data.y, members, windows, costs)
 
     def vote(self, question: Vote) -> policies.Ballot:
-        """Return the client's ballot, by its own preference."""
+        """Return the ballot of the client, according to its preference."""
         return self.preference.cast_ballot(question.choices[self.name])
 
     def rows(self, setup: Setup) -> ModelRows:
-        """Return the rows under the model, cached for the next request."""
+        """Return the training rows under the model, cached for the next request."""
         if setup.thresholds is not None:
-            setup = replace(setup, thresholds=None)  # reports do not depend on them
+            setup = replace(setup, thresholds=None)  # reports do not depend on thresholds
         if setup != self._setup or self._rows is None:
             policies.check_rules_kept(self.name, self.rules, setup.rules)
             model = self._model_of(setup)
@@ -315,28 +315,28 @@ class LocalClient:
         logits = model.logits(params, data.X)
         counts = count_rows(logits, data, setup.rates, self._cuts(setup, data), model.loss)
         if self._sends_scores and model.loss.has_probabilities:
-            asked = dict.fromkeys(rate.attribute for rate in setup.rates)
-            groups = {attribute: data.groups[attribute] for attribute in asked}
+            attributes = dict.fromkeys(rate.attribute for rate in setup.rates)
+            groups = {attribute: data.groups[attribute] for attribute in attributes}
             scores = count_scores(model.loss.scores(logits), data.y, groups, data.levels)
             counts = replace(counts, scores=scores)
         return counts.with_groups_of(self.min_group_rows)
 
     def _model_of(self, setup: Setup) -> Model:
-        """Return the model that is trained, or the client's own at the same threshold."""
+        """Return the model of the setup, or the client's model with the same threshold."""
         if self._model is None:
             return cast(Model, setup.model)
         self._model = at_threshold(self._model, setup.model.threshold)
         return self._model
 
     def _cuts(self, setup: Setup, data: ClientData) -> Vector | float:
-        """Return the logit from which on each row is selected."""
+        """Return the smallest logit at which each row is selected."""
         cut = self._model_of(setup).cut
         if setup.thresholds is None:
             return cut
         return cut + setup.thresholds.of_data(self.name, data)
 
     def _smooth_rates(self, setup: Setup, params: Vector, report: Report) -> Vector:
-        """Return the smooth rates of the training rows about the thresholds of their groups."""
+        """Return the smooth rates of the training rows at the thresholds of their groups."""
         data = self.train
         logits = self._model_of(setup).logits(params, data.X)
         score = smooth_selection(logits, self._cuts(setup, data))
@@ -348,7 +348,7 @@ class LocalClient:
 
 
 def add_own(report: Report, total: CurvatureSum | None) -> Report:
-    """Return the report without its curvature, which is added to ``total``."""
+    """Add the curvature of the report to ``total``, and return the report without curvature."""
     if total is None or report.curvature is None:
         return report
     total.add(report.curvature)

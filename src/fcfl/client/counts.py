@@ -1,4 +1,4 @@
-"""Hard counts of decisions and labels, from which all reported figures are computed."""
+"""Counts of hard decisions and labels, from which all reported results are computed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,7 +16,7 @@ N_BINS = 20
 
 @dataclass(frozen=True, slots=True)
 class ScoreCounts:
-    """Rows of one group with each label in each of `N_BINS` equal bins of probability."""
+    """Numbers of rows of one group, by label and by `N_BINS` equal bins of probability."""
 
     attribute: str
     group: str
@@ -35,7 +35,7 @@ def count_scores(
     groups: Mapping[str, NDArray[np.integer]],
     levels: Mapping[str, Sequence[str]],
 ) -> tuple[ScoreCounts, ...]:
-    """Count rows by group, label and bin of probability; rows without a group are left out."""
+    """Count rows by group, label and probability bin, ignoring rows without a group."""
     bins = np.minimum((probability * N_BINS).astype(np.intp), N_BINS - 1)
     found = []
     for attribute, codes in groups.items():
@@ -49,7 +49,7 @@ def count_scores(
 
 
 def pool_scores(parts: Iterable[Sequence[ScoreCounts]]) -> tuple[ScoreCounts, ...]:
-    """Return the counts of all clients together, empty if one of the clients reports none."""
+    """Sum the score counts of all clients; return an empty tuple if a client reports none."""
     pooled: dict[tuple[str, str], ScoreCounts] = {}
     for part in parts:
         if not part:
@@ -65,7 +65,7 @@ def pool_scores(parts: Iterable[Sequence[ScoreCounts]]) -> tuple[ScoreCounts, ..
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Confusion counts, summed loss, and rows and selected rows behind each hard rate.
+    """Confusion counts, sum of losses, and numbers of rows and selected rows of each rate.
 
     In rates with sign -1 (`ROW_SIGNS`), ``group_selected`` counts the rows that are not selected.
 
@@ -98,14 +98,14 @@ class Counts:
         """Number of rows with the positive label."""
         return self.true_positive + self.false_negative
 
-    def with_groups_of(self, least: float) -> "Counts":
-        """Return the counts, with zero for groups of fewer than ``least`` rows."""
-        kept = self.group_counts >= least
+    def with_groups_of(self, min_rows: float) -> "Counts":
+        """Return the counts, with zero for groups of fewer than ``min_rows`` rows."""
+        kept = self.group_counts >= min_rows
         return replace(
             self,
             group_counts=np.where(kept, self.group_counts, 0.0),
             group_selected=np.where(kept, self.group_selected, 0.0),
-            scores=tuple(one for one in self.scores if one.n_rows >= least or not one.n_rows),
+            scores=tuple(one for one in self.scores if one.n_rows >= min_rows or not one.n_rows),
         )
 
 
@@ -116,7 +116,7 @@ def count_rows(
     cuts: Vector | float,
     loss: Loss = CROSS_ENTROPY,
 ) -> Counts:
-    """Compare hard decisions with labels and count them by group.
+    """Count hard decisions by label and by group.
 
     A row is selected if its logit is at least its cut. Its loss does not depend on the cut.
     """
@@ -135,8 +135,8 @@ def count_rows(
 
 
 def pool_counts(counts: Iterable[Counts]) -> Counts:
-    """Return the counts of all clients together."""
-    every = list(counts)
+    """Return the sum of the counts of all clients."""
+    parts = list(counts)
     names = [field.name for field in fields(Counts) if field.name != "scores"]
-    totals = {name: sum(getattr(one, name) for one in every) for name in names}
-    return Counts(**totals, scores=pool_scores(one.scores for one in every if one.n_rows))
+    totals = {name: sum(getattr(part, name) for part in parts) for name in names}
+    return Counts(**totals, scores=pool_scores(part.scores for part in parts if part.n_rows))

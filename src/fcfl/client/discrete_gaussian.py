@@ -2,11 +2,11 @@ r"""Exact draws of the discrete Gaussian, from the operating system's randomness
 
 .. math:: P(X = k) \propto e^{-k^2 / 2 s^2}, \qquad k \in \mathbb{Z}
 
-By rejection from a discrete Laplace law (Canonne, Kamath and Steinke, 2020, algorithms 2 and 3).
-Floating point never decides. A coin of probability :math:`p = e^{-\gamma}` compares a uniform
-number, of which 64 bits are drawn, with p. If these bits and p as a float differ by more than both
-errors, more bits cannot change the outcome. Otherwise, once in 2**37 coins, more bits are drawn and
-p is computed to more digits until they differ.
+Draws use rejection sampling from a discrete Laplace distribution (Canonne, Kamath and Steinke,
+2020, algorithms 2 and 3). Rounding errors never affect a draw. A coin of probability
+:math:`p = e^{-\gamma}` compares p with 64 bits of a uniform number. If the difference exceeds the
+errors of both, more bits cannot change the outcome. Otherwise, about once in 2**37 coins, bits of
+the number and digits of p are added until the difference exceeds the errors.
 """
 
 import os
@@ -24,9 +24,9 @@ Integers: TypeAlias = NDArray[np.int64]
 Bits: TypeAlias = NDArray[np.uint64]
 Exactly: TypeAlias = Callable[[int], tuple[int, int]]
 
-LARGEST_SCALE = 2**46  # draws are exact as floats
-_CLOSE = 2.0**-38  # distance of uniform number and probability below which floats do not decide
-_DIGITS = 60  # digits of a probability where floats do not decide; more each time
+LARGEST_SCALE = 2**46  # draws up to this scale are exact as floats
+_CLOSE = 2.0**-38  # difference of number and probability below which decimals are used
+_DIGITS = 60  # decimal digits of the probability, added in each iteration
 
 
 def discrete_gaussian(scale: int, size: int) -> Integers:
@@ -35,7 +35,7 @@ def discrete_gaussian(scale: int, size: int) -> Integers:
         raise ValueError(
             f"`scale` must be a whole number from 1 to {LARGEST_SCALE}, got {scale!r}."
         )
-    width_bits = max(round(scale * 0.9).bit_length() - 1, 0)  # of the Laplace law, near the scale
+    width_bits = max(round(scale * 0.9).bit_length() - 1, 0)  # Laplace width near the scale
     drawn: list[Integers] = [np.zeros(0, dtype=np.int64)]
     missing = size
     while missing:
@@ -47,7 +47,7 @@ def discrete_gaussian(scale: int, size: int) -> Integers:
 
 
 def _accepted(proposed: Integers, scale: int, width_bits: int) -> NDArray[np.bool_]:
-    r"""Toss coins with :math:`\gamma = (|y| - s^2/t)^2 / 2 s^2`, t the width of the proposals."""
+    r"""Accept proposals with :math:`\gamma = (|y| - s^2/t)^2 / 2 s^2`, where t is their width."""
     width, square = 1 << width_bits, scale * scale
     distance = np.abs(proposed) - square / width
     exponents = 0.5 * (distance / scale) ** 2
@@ -62,8 +62,8 @@ def _accepted(proposed: Integers, scale: int, width_bits: int) -> NDArray[np.boo
 def _discrete_laplace(width_bits: int, size: int) -> Integers:
     r"""Draw up to ``size`` times from :math:`P(k) \propto e^{-|k|/t}`, :math:`t = 2^{width\_bits}`.
 
-    A draw is a remainder u below t, accepted with :math:`e^{-u/t}`, plus t times a geometric
-    number, with a random sign. A negative zero is rejected.
+    The absolute value is a remainder u below t, accepted with probability :math:`e^{-u/t}`, plus t
+    times a geometric number. The sign is random, and negative zeros are rejected.
     """
     width = 1 << width_bits
     remainder = (_bits(2 * size) & np.uint64(width - 1)).astype(np.int64)
@@ -77,19 +77,19 @@ def _discrete_laplace(width_bits: int, size: int) -> Integers:
 
 
 def _geometric(size: int) -> Integers:
-    """Count heads of coins with probability 1/e before the first tail."""
+    """Draw geometric numbers: heads, with probability 1/e each, before the first tail."""
     count = np.zeros(size, dtype=np.int64)
-    going = np.arange(size)
-    while going.size:
-        going = going[_coins(np.ones(going.size), lambda index: (1, 1))]
-        count[going] += 1
+    active = np.arange(size)
+    while active.size:
+        active = active[_coins(np.ones(active.size), lambda index: (1, 1))]
+        count[active] += 1
     return count
 
 
 def _coins(exponents: Vector, exactly: Exactly) -> NDArray[np.bool_]:
     r"""Toss independent coins with probability :math:`e^{-\gamma}`.
 
-    ``exactly(i)`` returns :math:`\gamma_i` as a fraction; ``exponents[i]`` is its float.
+    ``exactly(i)`` returns :math:`\gamma_i` as a fraction, and ``exponents[i]`` is its float value.
     """
     bits = _bits(exponents.size)
     distance = bits * 2.0**-64 - np.exp(-exponents)
@@ -100,7 +100,7 @@ def _coins(exponents: Vector, exactly: Exactly) -> NDArray[np.bool_]:
 
 
 def _exact_coin(bits: int, numerator: int, denominator: int) -> bool:
-    r"""Return whether a uniform number that begins with these bits is below :math:`e^{-\gamma}`."""
+    r"""Return whether a uniform number with these leading bits is below :math:`e^{-\gamma}`."""
     n_bits, digits = 64, _DIGITS
     while True:
         with localcontext(prec=digits):

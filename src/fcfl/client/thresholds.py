@@ -1,24 +1,24 @@
-r"""Choose decision thresholds for a client's groups, on its own training rows.
+r"""Choose decision thresholds by group on the training rows of a client.
 
-Thresholds turn one score into decisions, group by group. Those chosen have the most correct
-decisions among all for which, for each kind of rate that is compared,
+The thresholds maximise the number of correct decisions subject to, for each kind of rate compared,
 
 .. math:: w \max_g r_g - \min_g r_g \le b
 
-(a difference has w = 1, a ratio its budget as w and b = 0; margins lower b). With
-:math:`l = \min_g r_g` every rate lies in the window :math:`[l, (b + l) / w]`. Given the window the
-groups are independent: each takes its best threshold inside. A group's rates fall as its threshold
-rises, so a window is a range of thresholds. For two kinds of rates the ranges are intersected.
+A difference has w = 1. A ratio has its budget as w and b = 0. Margins lower b. With
+:math:`l = \min_g r_g` every rate lies in the window :math:`[l, (b + l) / w]`. Given the window, the
+best threshold of each group is chosen independently. The rates of a group decrease in its
+threshold, so that a window is a range of thresholds. For two kinds of rates, the ranges are
+intersected.
 
-All lowest rates that occur are tried. For one kind of rate this is exact. For two kinds, pairs of
-lowest rates are tried, and the groups have at most `MAX_OF_TWO` thresholds together, evenly spread
-over the share that is selected.
+All possible values of l are tried. For one kind of rate, the result is exact. For two kinds, all
+pairs of lowest rates are tried, with at most `MAX_OF_TWO` thresholds for all groups together,
+evenly spaced in the selection rate.
 
-Scores are logits less the model's cut, so that 0 is the common threshold. Decisions are weighted by
-that cut (`decision_weights`).
+Scores are logits minus the cut of the model, so that 0 is the common threshold. Decisions are
+weighted by the same cut (`decision_weights`).
 
-Thresholds are multiples of a thousandth, or less, of the spread of the client's scores. They
-disclose single rows' scores to that precision only.
+Thresholds are rounded to a thousandth of the spread of the client's scores, or finer. They disclose
+scores of single rows only to this precision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,20 +30,20 @@ from numpy.typing import NDArray
 from fcfl._types import LABEL_OF, ClientId, RateKind, Vector
 from fcfl.problem import Constraints
 
-MAX_OF_TWO = 1200  # thresholds of all groups together where two kinds of rates are compared
+MAX_OF_TWO = 1200  # maximum number of thresholds of all groups, if two kinds of rates are compared
 MAX_KINDS = 2
-_MIN_OF_TWO = 60  # thresholds of each group, however many groups there are
-_TOLERANCE = 1e-10  # rounding only
-_STEPS = 1000.0  # at least so many thresholds in the middle nine tenths of the scores
+_MIN_OF_TWO = 60  # minimum of this limit per group
+_TOLERANCE = 1e-10  # for rounding errors
+_STEPS = 1000.0  # minimum number of rounding steps between the quantiles `_MIDDLE` of the scores
 _MIDDLE = (0.05, 0.95)
-_TIE = 1e-6  # in decisions: breaks ties towards the threshold nearest to 0
+_TIE = 1e-6  # weight, in decisions, that breaks ties in favour of the threshold nearest to 0
 
 Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class RateWindow:
-    """Rates of one kind that ``groups`` may have: ``weight * highest - lowest <= bound``."""
+    """Limit on the rates of ``groups`` of one kind: ``weight * highest - lowest <= bound``."""
 
     kind: RateKind
     groups: tuple[str, ...]
@@ -64,21 +64,22 @@ def best_thresholds(
     windows: Sequence[RateWindow],
     weights: Vector | None = None,
 ) -> dict[str, float]:
-    """Return the best threshold of every group that some window names.
+    """Return the best threshold of every group in the windows.
 
-    ``members`` are the rows of each group; ``weights`` how much a correct decision counts.
+    ``members`` are masks of the rows of each group. ``weights`` are the weights of the rows in the
+    number of correct decisions.
     """
     kinds = tuple(dict.fromkeys(window.kind for window in windows))
     if len(kinds) > MAX_KINDS:
-        raise ValueError(f"`windows` must be about at most {MAX_KINDS} kinds of rates.")
+        raise ValueError(f"`windows` must have at most {MAX_KINDS} kinds of rates.")
     names = tuple(dict.fromkeys(group for window in windows for group in window.groups))
     if not names:
         return {}
     counted = np.ones(logits.size) if weights is None else weights
     digits = _digits(logits)
-    most = None if len(kinds) < 2 else max(_MIN_OF_TWO, MAX_OF_TWO // len(names))
+    limit = None if len(kinds) < 2 else max(_MIN_OF_TWO, MAX_OF_TWO // len(names))
     options = {
-        name: _options(logits[inside], labels[inside], counted[inside], kinds, digits, most)
+        name: _options(logits[inside], labels[inside], counted[inside], kinds, digits, limit)
         for name, inside in ((name, members[name]) for name in names)
     }
     chosen = _best(options, windows, kinds)
@@ -86,10 +87,10 @@ def best_thresholds(
 
 
 def decision_weights(labels: Vector, threshold: float, weights: Vector | None) -> Vector:
-    r"""Return how much a correct decision about each row counts, given a decision threshold P.
+    r"""Return the weight of a correct decision on each row, given a decision threshold P.
 
-    Selecting from a probability of P on minimises the cost :math:`(1-P) FN + P FP`: a row counts
-    :math:`2(1-P)` with label 1 and :math:`2P` with label 0, one each for P = ½.
+    The threshold P minimises the expected cost :math:`(1-P) FN + P FP`. Rows with label 1 therefore
+    have weight :math:`2(1-P)` and rows with label 0 have weight :math:`2P`, both 1 for P = ½.
     """
     by_label = np.where(labels == 1.0, 2.0 * (1.0 - threshold), 2.0 * threshold)
     return by_label if weights is None else by_label * weights
@@ -100,10 +101,10 @@ def decision_weights(labels: Vector, threshold: float, weights: Vector | None) -
 
 @dataclass(frozen=True)
 class _Options:
-    """Thresholds of a group, from selecting nobody to selecting all of its rows.
+    """Candidate thresholds of a group in decreasing order, from selecting no row to all rows.
 
-    ``gains`` are the correct decisions beyond those of selecting nobody; ``rates`` of each kind
-    rise with the rows selected.
+    ``gains`` are correct decisions minus those when no row is selected. ``rates`` are the rates of
+    each kind, in increasing order.
     """
 
     thresholds: Vector
@@ -111,13 +112,13 @@ class _Options:
     rates: Mapping[RateKind, Vector]
 
     def take(self, index: Index) -> "_Options":
-        """Return the options at these positions."""
+        """Return the options at the positions ``index``."""
         rates = {kind: own[index] for kind, own in self.rates.items()}
         return _Options(self.thresholds[index], self.gains[index], rates)
 
 
 def _digits(logits: Vector) -> int:
-    """Return the number of decimals of thresholds, by the spread of the scores."""
+    """Return the number of decimals to which thresholds are rounded, from the spread of scores."""
     low, high = np.quantile(logits, _MIDDLE)
     spread = high - low if high > low else np.ptp(logits)
     if not spread > 0:
@@ -131,16 +132,16 @@ def _options(
     weights: Vector,
     kinds: Sequence[RateKind],
     digits: int,
-    most: int | None,
+    limit: int | None,
 ) -> _Options:
-    """Return one threshold for each set of rows that a threshold can select."""
+    """Return one threshold for each distinct set of selected rows, up to ``limit`` if given."""
     order = np.argsort(logits, kind="stable")
     logits, labels, weights = logits[order], labels[order], weights[order]
     thresholds = _between(logits, digits)
     from_here = np.searchsorted(logits, thresholds, side="left")
 
     def beyond(values: Vector) -> Vector:
-        """Return sums over the rows that each threshold selects."""
+        """Return the sum of ``values`` over the rows selected by each threshold."""
         return np.asarray(values.sum() - np.concatenate([[0.0], np.cumsum(values)])[from_here])
 
     def rates(label: int | None) -> Vector:
@@ -149,18 +150,18 @@ def _options(
 
     gains = beyond(weights * (2.0 * labels - 1.0))
     found = _Options(thresholds, gains, {kind: rates(LABEL_OF[kind]) for kind in kinds})
-    if most is None or thresholds.size <= most:
+    if limit is None or thresholds.size <= limit:
         return found
-    shares = np.linspace(0, labels.size, most)
+    shares = np.linspace(0, labels.size, limit)
     spread = np.searchsorted(labels.size - from_here, shares)
     return found.take(np.union1d(spread, np.flatnonzero(thresholds == 0)))
 
 
 def _between(logits: Vector, digits: int) -> Vector:
-    """Return the middle of each gap between scores, falling; 0 in the gap that contains 0."""
+    """Return the midpoints between scores in decreasing order, with 0 for the gap that has 0."""
     scale = 10.0**digits
     marks = np.unique(np.floor(logits * scale))
-    first = np.concatenate([[-np.inf], marks]) + 1  # the smallest of each gap, and the largest
+    first = np.concatenate([[-np.inf], marks]) + 1  # smallest and largest threshold in each gap
     last = np.concatenate([marks, [np.inf]])
     middle = np.concatenate([marks[:1], np.ceil((marks[:-1] + marks[1:]) / 2), marks[-1:] + 1])
     middle = np.where((first <= 0) & (last >= 0), 0.0, middle)
@@ -202,9 +203,9 @@ def _best(
 
 
 def _largest_between(values: Vector, first: Index, end: Index) -> tuple[Index, Vector]:
-    """Return position and value of the largest of ``values[first:end]``; -inf for an empty range.
+    """Return position and value of the maximum of ``values[first:end]``; -inf for an empty range.
 
-    Uses a table of the largest of every 2^k neighbours: two of them cover any range.
+    The maximum of every range of length 2^k is tabulated; any range is a union of two of these.
     """
     size = values.size
     table = [np.arange(size)]
@@ -225,9 +226,9 @@ def _largest_between(values: Vector, first: Index, end: Index) -> tuple[Index, V
 
 
 def windows_of(constraints: Constraints, bounds: Vector) -> dict[ClientId, tuple[RateWindow, ...]]:
-    """Return the windows of each client's rates: for every rule and kind one for all its groups.
+    """Return the rate windows of each client, one for every block of rows and kind of rate.
 
-    ``bounds`` are those of the rows; of all pairs the lowest holds.
+    ``bounds`` are the bounds of the rows. A window has the lowest bound of its rows.
     """
     windows: dict[ClientId, dict[tuple[int, str], RateWindow]] = {}
     for row, block, bound in zip(constraints.rows, constraints.blocks, bounds, strict=True):
