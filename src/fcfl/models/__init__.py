@@ -1,1 +1,1 @@
-"""What is trained: linear models and torch modules."""
+"""Models: linear models and torch modules, their losses, and reports on rows."""

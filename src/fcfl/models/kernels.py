@@ -1,10 +1,10 @@
-r"""Compiled kernels, threads, and the sum of many clients' curvatures in one matrix.
+r"""Compiled kernels, threads, and the sum of the curvatures of many clients.
 
 `kernels` returns the compiled module, which is built with the package if there is a C compiler
-(``hatch_build.py``). Without it NumPy and SciPy give the same numbers more slowly (docs/scale.md).
+(``hatch_build.py``). NumPy and SciPy compute the same results more slowly (docs/scale.md).
 
-`CurvatureSum` is :math:`\sum_k [X_k\ 1]^T D_k\, [X_k\ 1]`. A matrix for each client would cost more
-than all rows do, and where all clients are in one process only the sum is needed.
+`CurvatureSum` is :math:`\sum_k [X_k\ 1]^T D_k\, [X_k\ 1]`. For clients in one process it is faster
+and smaller than one matrix per client.
 """
 
 import os
@@ -47,20 +47,20 @@ def n_threads() -> int:
 
 
 def run_all(task: Callable[[T], object], over: Sequence[T]) -> None:
-    """Call ``task`` for each of ``over``; which thread does which is left open."""
+    """Call ``task`` for each element of ``over``, on several threads and in any order."""
     helpers = min(n_threads(), len(over)) - 1 if len(over) > 1 else 0
     if helpers < 1:
         for one in over:
             task(one)
         return
-    shared = iter(over)  # whoever is free takes the next one
+    shared = iter(over)  # each idle thread takes the next element
     pool = _pool(helpers)
     others = [pool.submit(_work, task, shared) for _ in range(helpers)]
     try:
         _work(task, shared)
     finally:
-        begun = [other for other in others if not other.cancel()]  # the rest have nothing to do
-        wait(begun)  # all of them, before any error is told: they write to what the caller has
+        begun = [other for other in others if not other.cancel()]
+        wait(begun)  # before raising an error, because threads write to arrays of the caller
         for other in begun:
             other.result()
 
@@ -88,10 +88,8 @@ def _load() -> Any:
         from fcfl.models import _kernels
     except ImportError:
         return None
-    if _kernels.INTERFACE != _INTERFACE:  # a checkout that was updated and not installed again
-        warnings.warn(
-            "The compiled kernels are of another version; install fcfl again.", stacklevel=2
-        )
+    if _kernels.INTERFACE != _INTERFACE:  # the source was updated without a new build
+        warnings.warn("The compiled kernels have another version. Reinstall fcfl.", stacklevel=2)
         return None
     return _kernels
 
@@ -100,16 +98,15 @@ _FOUND = _load()
 
 
 def kernels() -> Any:
-    """Return the compiled module; None if there is none, or ``FCFL_COMPILED`` is 0."""
+    """Return the compiled module, or None if it is absent or ``FCFL_COMPILED`` is 0."""
     return None if os.environ.get(_VARIABLE) == "0" else _FOUND
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Coded columns that are read together: ``strides`` make one code of theirs, of ``size``.
+    """One or more coded columns fused into one code with ``size`` values, computed by ``strides``.
 
-    ``of_code`` has a one where a code sets a feature: one line for each of ``features``, one column
-    for each code.
+    ``of_code`` is a matrix of shape (features, codes) with ones where a code sets a feature.
     """
 
     columns: tuple[int, ...]
@@ -120,22 +117,21 @@ class Part:
 
     @property
     def is_fused(self) -> bool:
-        """Whether it has more than one column; the last code of a single one is no feature."""
+        """Whether the part has more than one column."""
         return len(self.columns) > 1
 
     def by_feature(self, by_code: Matrix) -> Matrix:
-        """Return sums by code, along the first axis, as sums by feature."""
+        """Convert sums by code, along the first axis, to sums by feature."""
         summed: Matrix = self.of_code @ by_code if self.is_fused else by_code[:-1]
         return summed
 
 
 @dataclass(frozen=True, eq=False)
 class FusedColumns:
-    """All coded columns of a layout in parts, single columns first.
+    """All coded columns of a layout, grouped into parts, with unfused columns first.
 
-    Codes of a part follow those of the part before, and so do its features. ``set_by`` has a one
-    where a code sets a feature: one line for each code, one column for each of ``features``, which
-    are those of the layout in this order.
+    Codes and features are numbered part by part. ``features`` maps this order to the features of
+    the layout. ``set_by`` has shape (codes, features), with ones where a code sets a feature.
     """
 
     layout: FeatureLayout
@@ -150,28 +146,28 @@ class FusedColumns:
 
     @property
     def is_fused(self) -> bool:
-        """Whether any columns are read together."""
+        """Whether any part has more than one column."""
         return len(self.parts) < len(self.layout.columns)
 
     @cached_property
     def ends(self) -> NDArray[np.int32]:
-        """Where the features of each code end in `set_features`, after a zero."""
+        """Zero, followed by the end of the features of each code in `set_features`."""
         ends: NDArray[np.int32] = self.set_by.indptr.astype(np.int32)
         return ends
 
     @cached_property
     def set_features(self) -> NDArray[np.int32]:
-        """The features that codes set, code by code."""
+        """Features that are set by each code, concatenated."""
         features: NDArray[np.int32] = self.features[self.set_by.indices].astype(np.int32)
         return features
 
     @cached_property
     def number_features(self) -> NDArray[np.int32]:
-        """The features that are numbers."""
+        """Positions of the features that are numbers."""
         return self.layout.number_features.astype(np.int32)
 
     def last_by_feature(self, by_code: Matrix, first: int) -> tuple[NDArray[np.intp], Matrix]:
-        """Return features of the parts from ``first`` on, and sums by their codes by feature."""
+        """Convert sums by code of the parts from ``first`` on to (features, sums by feature)."""
         before = sum(part.features.size for part in self.parts[:first])
         n_codes = self.set_by.shape[0]
         lines = csr_rows(self.set_by, slice(n_codes - by_code.shape[0], n_codes))
@@ -179,7 +175,7 @@ class FusedColumns:
         return self.features[before:], transposed(lines) @ by_code
 
     def codes(self, slots: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return one code per part, shape (rows, parts): the slots themselves if none is fused."""
+        """Return the codes of all parts, of shape (rows, parts); the slots if no part is fused."""
         if not self.is_fused:
             return slots
         codes, first = np.empty((slots.shape[0], len(self.parts)), dtype=np.int32), 0
@@ -190,7 +186,7 @@ class FusedColumns:
         return codes
 
     def codes_of(self, part: int, slots: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the codes of a part, from zero."""
+        """Return the codes of one part, starting at zero."""
         firsts, own = self.layout.slots.astype(np.int32), self.parts[part]
         codes: NDArray[np.int32] = slots[:, own.columns[0]] - firsts[own.columns[0]]
         for column, stride in zip(own.columns[1:], own.strides[1:], strict=True):
@@ -198,11 +194,11 @@ class FusedColumns:
         return codes
 
 
-@lru_cache(maxsize=64)  # clients of about one size, whose layouts are equal, share theirs
+@lru_cache(maxsize=64)  # shared by clients of similar size with equal layouts
 def fuse(layout: FeatureLayout, most: int) -> FusedColumns:
-    """Return columns in parts of at most ``most`` codes; one with more is a part of its own."""
+    """Group columns into parts of at most ``most`` codes; larger columns are not fused."""
     parts = tuple(_part(layout, columns) for columns in _packed(layout, most))
-    if 4 * len(parts) > 3 * len(layout.columns):  # too few are: sums of sums would cost more
+    if 4 * len(parts) > 3 * len(layout.columns):  # fusing few columns does not pay off
         parts = tuple(_part(layout, [j]) for j in range(len(layout.columns)))
     features = np.concatenate([np.zeros(0, dtype=np.intp), *(part.features for part in parts)])
     set_by = sparse.csr_array((0, 0))
@@ -212,7 +208,7 @@ def fuse(layout: FeatureLayout, most: int) -> FusedColumns:
 
 
 def _packed(layout: FeatureLayout, most: int) -> list[list[int]]:
-    """Put columns together, the widest first, each into the first part that it fits."""
+    """Assign columns, in order of decreasing width, to the first part with enough room."""
     sizes = [width + 1 for width in layout.widths]
     taken: list[int] = []
     packed: list[list[int]] = []
@@ -228,7 +224,7 @@ def _packed(layout: FeatureLayout, most: int) -> list[list[int]]:
 
 
 def _part(layout: FeatureLayout, columns: list[int]) -> Part:
-    """Return columns as one: codes count through the levels of the first column fastest."""
+    """Fuse columns into one part, with the levels of the first column varying fastest."""
     sizes = [layout.widths[j] + 1 for j in columns]
     strides = np.cumprod([1, *sizes])
     firsts = np.cumsum([0, *(size - 1 for size in sizes)])
@@ -250,48 +246,48 @@ def _part(layout: FeatureLayout, columns: list[int]) -> Part:
     )
 
 
-_PAIR_ROWS = 65_536  # so many that a table of pairs costs little beside its rows
-# Rows up to which all pairs one by one are faster than tables, by whether the matrix stays in the
-# cache: 35 clients of 2,000 rows took 40 ms by tables and 66 one by one with 800 levels, 476 and
-# 320 with 240.
+_PAIR_ROWS = 65_536  # with this many rows, the cost of a table of pairs is negligible
+# Up to these numbers of rows, adding pairs one by one is faster than tables. The limit depends on
+# whether the matrix fits in the cache: for 35 clients of 2,000 rows, tables took 40 ms and single
+# pairs 66 ms with 800 levels, and 476 and 320 ms with 240.
 _FEW_ROWS, _FEW_UNCACHED_ROWS, _CACHED_ENTRIES = 2_500, 800, 1 << 17
-_PART_CODES = 256  # most codes of a part: a table of pairs stays in the cache
-_PRODUCT_ROWS = 8_192  # temporary arrays stay in the cache
-_STRIP = 128  # lines that are mirrored at once
+_PART_CODES = 256  # maximum number of codes of a part, so that a table of pairs fits in the cache
+_PRODUCT_ROWS = 8_192  # rows per block, so that temporary arrays fit in the cache
+_STRIP = 128  # rows of the matrix that are mirrored at once
 
 
 class CurvatureSum:
-    """A matrix to which clients add, in their order.
+    """Sum of the curvature matrices of the clients, added in a fixed order.
 
-    The sum's upper triangle has the same bits as that of the clients' own matrices, for any number
-    of threads; the other is copied from it when the sum is read. It is of no use after an error.
+    The upper triangle is bitwise equal to the sum of the clients' separate matrices, for any number
+    of threads. The lower triangle is copied from it by `total`. Do not use the sum after an error.
     """
 
     def __init__(self, size: int) -> None:
         self._upper: Matrix = np.zeros((size, size))
-        self._own: Matrix | None = None  # zeros between one client's few rows and the next's
+        self._own: Matrix | None = None  # temporary matrix, zero between clients
         self._waiting: list[tuple[CodedFeatures, Vector]] = []  # summed together, on all cores
 
     @property
     def total(self) -> Matrix:
-        """The sum so far, in an array to which later clients add."""
+        """Current sum, as an array that later additions modify."""
         self._add_waiting()
-        for rows in row_blocks(self._upper.shape[0], _STRIP):  # strips stay in the cache
+        for rows in row_blocks(self._upper.shape[0], _STRIP):  # strips fit in the cache
             self._upper[rows.stop :, rows] = self._upper[rows, rows.stop :].T
             square = self._upper[rows, rows]
             square[:] = np.triu(square) + np.triu(square, 1).T
         return self._upper
 
     def add(self, matrix: Matrix) -> None:
-        """Add a client's matrix after a check: later only half of it is read."""
+        """Check and add the matrix of a client. Only its upper triangle is used later."""
         check_curvature_sum(matrix)
         self._add_waiting()
         self._upper += matrix
 
     def add_codes(self, X: CodedFeatures, diagonal: Vector) -> None:
-        r"""Add :math:`[X\ 1]^T D\, [X\ 1]` for a client's rows of codes, by the compiled kernels.
+        r"""Add :math:`[X\ 1]^T D\, [X\ 1]` for the coded rows of a client, by the compiled kernels.
 
-        Clients may wait for others, to be summed together: the diagonal must not change meanwhile.
+        The addition may be deferred, to add several clients at once. Do not modify ``diagonal``.
         """
         diagonal = np.ascontiguousarray(diagonal, np.float64)
         if diagonal.shape != X.shape[:1]:
@@ -315,7 +311,7 @@ class CurvatureSum:
             _add_numbers(self._upper, X, diagonal)
 
     def _add_waiting(self) -> None:
-        """Add the clients that wait, in their order."""
+        """Add the deferred clients, in order."""
         clients, self._waiting = self._waiting, []
         if clients:
             _add_pairs(self._upper, clients)
@@ -323,12 +319,12 @@ class CurvatureSum:
                 _add_numbers(self._upper, X, diagonal)
 
     def _add_few(self, X: CodedFeatures, diagonal: Vector) -> None:
-        """Add all pairs of few rows one by one: the matrix is larger than what they touch of it."""
+        """Add the pairs of a few rows one by one, because they use a small part of the matrix."""
         if self._own is None:
             self._own = np.zeros_like(self._upper)
         size, layout, (n_rows, n_columns) = self._upper.shape[0], X.layout, X.slots.shape
         intercept = layout.n_features
-        # One feature after the intercept where a code stands for none.
+        # Codes without a feature are mapped to a column after the intercept.
         at = np.where(layout.feature_of_slot == intercept, intercept + 1, layout.feature_of_slot)
         features = np.full((n_rows, n_columns + 1), intercept, dtype=np.int32)
         features[:, :-1] = at[X.slots]
@@ -337,20 +333,20 @@ class CurvatureSum:
 
 
 def _are_alike(X: CodedFeatures, other: CodedFeatures) -> bool:
-    """Return whether columns of both are read together in the same way."""
+    """Return whether the columns of both clients are fused in the same way."""
     return X.layout == other.layout and _most_codes(X.shape[0]) == _most_codes(other.shape[0])
 
 
 def _most_codes(n_rows: int) -> int:
-    """Return the codes of a part: a table of pairs then has a fourth as many entries as rows."""
+    """Return the maximum number of codes of a part: a table of pairs has a fourth of the rows."""
     return min(1 << max(n_rows.bit_length() // 2 - 1, 0), _PART_CODES)
 
 
 def _add_pairs(matrix: Matrix, clients: list[tuple[CodedFeatures, Vector]]) -> None:
-    """Add the parts of codes and intercept: every pair of parts is summed by pair of codes.
+    """Add the products of coded columns and intercept, summing each pair of parts by code pair.
 
-    A task is one part with all those after it, for all clients in their order: no two tasks write
-    to the same place.
+    A task processes one part with all later parts, for all clients in order. Tasks write to
+    different entries.
     """
     compiled = kernels()
     fused = fuse(clients[0][0].layout, _most_codes(clients[0][0].shape[0]))
@@ -376,7 +372,7 @@ def _add_pairs(matrix: Matrix, clients: list[tuple[CodedFeatures, Vector]]) -> N
                     tables.append(table)
                 else:  # then both are single columns
                     _add_block(matrix, parts[a], parts[b], table[:-1, :-1])
-            if tables:  # all at once: to sum over one costs as much as some thousand rows
+            if tables:  # processed at once, because each conversion has a high fixed cost
                 first = len(parts) - len(tables)
                 at, block = fused.last_by_feature(parts[a].by_feature(np.hstack(tables)).T, first)
                 matrix[np.ix_(at, parts[a].features)] += block
@@ -409,7 +405,7 @@ def _add_block(matrix: Matrix, one: Part, other: Part, block: Matrix) -> None:
 
 
 def _add_numbers(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
-    """Add the lines and columns of the numbers beside the codes."""
+    """Add the rows and columns of the features that are numbers."""
     layout, at = X.layout, X.layout.number_features
     if not at.size:
         return
@@ -422,5 +418,5 @@ def _add_numbers(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
     square = np.zeros((at.size, at.size))
     for rows in row_blocks(X.shape[0], _PRODUCT_ROWS):
         parts = (np.ascontiguousarray(part[rows].T) for part in (scaled, X.numbers))
-        square += np.einsum("ji,ki->jk", *parts)  # BLAS rounds by the number of its threads
+        square += np.einsum("ji,ki->jk", *parts)  # BLAS rounding depends on its threads
     matrix[np.ix_(at, at)] += square

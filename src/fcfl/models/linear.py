@@ -1,4 +1,4 @@
-"""The linear model, in training and read back from its folder."""
+"""The linear model, for training and for predictions of a saved model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,16 +20,16 @@ from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_from_json, loss_to_
 KIND = "fcfl-linear-1"
 
 
-CONFIDENCE = 0.9  # by default; docs/promise.md says how it was chosen
+CONFIDENCE = 0.9  # default confidence; docs/promise.md explains the choice
 
 
 @dataclass(frozen=True)
 class Linear:
-    """Logits :math:`z = X w + b`.
+    """Linear model with logits :math:`z = X w + b`.
 
-    ``first`` says where training starts: with zero weights, where every group is treated alike, or
-    uniformly at random by ``seed``, as a linear layer customarily does. A row is selected from a
-    probability of ``threshold`` on; training starts there, where smooth rates have their slope.
+    ``first`` selects the initial weights: "zero", where all groups have equal rates, or "uniform",
+    drawn by ``seed`` as usual for a linear layer. A row is selected if its probability is at least
+    ``threshold``. The initial intercept is at this threshold, where smooth rates are steepest.
     """
 
     n_features: int
@@ -46,20 +46,20 @@ class Linear:
 
     @cached_property
     def cut(self) -> float:
-        """The logit from which on a row is selected."""
+        """Smallest logit at which a row is selected."""
         return self.loss.cut_at(self.threshold)
 
     @property
     def n_params(self) -> int:
-        """Feature weights and one intercept."""
+        """Number of parameters: feature weights and one intercept."""
         return self.n_features + 1
 
     def neutral_start(self) -> Vector:
-        """Return zero weights, where every group is treated alike; the intercept is the cut."""
+        """Return zero weights, where all groups have equal rates, and the cut as intercept."""
         return np.append(np.zeros(self.n_features), self.cut)
 
     def start(self) -> Vector:
-        """Return the first parameters."""
+        """Return the initial parameters."""
         first = self.neutral_start()
         if self.first == "uniform":
             spread = 1.0 / np.sqrt(max(self.n_features, 1))
@@ -67,7 +67,7 @@ class Linear:
         return first
 
     def other_starts(self, count: int, seed: int) -> dict[str, Vector]:
-        """Shift the intercept up and down, which leads to other optima; then draw at random."""
+        """Return initial parameters by name: first with shifted intercepts, then random ones."""
         shifts = {"intercept +1": 1.0, "intercept -1": -1.0}
         neutral = self.neutral_start()
         starts = {name: np.append(neutral[:-1], neutral[-1] + by) for name, by in shifts.items()}
@@ -77,19 +77,19 @@ class Linear:
         return dict(list(starts.items())[: max(count, 0)])
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> LinearRows:
-        """Return a client's rows, ready for reports."""
+        """Return the rows of a client, prepared for reports."""
         return linear_rows(client, data, rates, self.loss, self.cut)
 
     def logits(self, params: Vector, X: Any) -> Vector:
-        """The logit of each row of ``X``."""
+        """Return the logit of each row of ``X``."""
         return linear_logits(X, params)
 
     def adapt_method(self, method: models.AnyMethod) -> models.AnyMethod:
-        """Return the method unchanged: a linear model can afford its defaults."""
+        """Return the method unchanged, because its defaults suit linear models."""
         return method
 
     def write(self, params: Vector, folder: Path, inputs: models.Inputs | None) -> None:
-        """Write ``model.json``: a weight for each feature, and how a row becomes features."""
+        """Write ``model.json`` with the weight of each feature and the encoding of features."""
         if inputs is None:
             raise TypeError("A linear model is written with its inputs.")
         names = models.distinct_names((*inputs.schema.feature_names, "(intercept)"))
@@ -124,45 +124,45 @@ def linear_logits(X: Any, params: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A linear model, its parameters, and the columns that it takes."""
+    """A linear model, its parameters, and its input columns."""
 
     model: Linear
     params: Vector
     inputs: models.Inputs
 
     def logits(self, frame: Any) -> Vector:
-        """The logit of each row of a table."""
+        """Return the logit of each row of a table."""
         if self.inputs.is_plain:
             _refuse_empty_cells(frame, self.inputs)
         return self.model.logits(self.params, self.inputs.schema.transform(frame))
 
     def scores(self, frame: Any) -> Vector:
-        """Return the probability of the positive label for each row; the logit if there is none."""
+        """Return the probability of the positive label, or the logit for a hinge loss, by row."""
         return self.model.loss.scores(self.logits(frame))
 
     def answers(self, logits: Vector, cuts: Vector | float | None = None) -> NDArray[Any]:
-        """Return the label of each row: the positive one from a logit of ``cuts`` on."""
+        """Return the predicted label of each row, positive if its logit is at least ``cuts``."""
         selected = models.hard_selection(logits, self.model.cut if cuts is None else cuts)
         return np.array(self.inputs.labels, dtype=object)[selected.astype(np.intp)]
 
     def check_decides_by_score(self) -> None:
-        """Raise `DataError` if the model decides by more than its score."""
+        """Raise `DataError` if decisions depend on client and group besides the score."""
         if self.inputs.thresholds is not None:
             raise DataError(
-                "This model decides by client and group, which other formats have no place for: "
-                "its decisions would be other ones there. Use `fcfl predict`, or train without "
+                "This model has thresholds by client and group, which other formats do not "
+                "support: its decisions would differ. Use `fcfl predict`, or train without "
                 "`--thresholds group`."
             )
 
 
 def load_model(place: Path) -> SavedModel:
-    """Read the model of a folder, of a run or of a classifier (or the file itself)."""
+    """Read a model from the folder of a run or of a classifier, or from its file."""
     path = models.model_path(place)
     content = models.read_model_file(path)
     if content["kind"] == "fcfl-torch-1":
         raise DataError(
-            f"The model in {str(place)!r} is a network, and a file has no architecture. Use it in "
-            "Python: FCFLClassifier.load(folder, model=module)."
+            f"The model in {str(place)!r} is a network, and its file has no architecture. Load it "
+            "in Python: FCFLClassifier.load(folder, model=module)."
         )
     model, params = Linear.read(content, path)
     with models.whole_model(path):
@@ -170,18 +170,18 @@ def load_model(place: Path) -> SavedModel:
 
 
 def cells_of(inputs: models.Inputs, frame: Any) -> dict[str, NDArray[Any]]:
-    """Return each column's cells as other programs take them.
+    """Return the cells of each column in the form that other programs require.
 
-    Numbers are floats, NaN where a cell is empty; levels of a category are text without spaces
-    around it, empty where the cell is empty. For all levels that training never saw stands one
-    text that is no level.
+    Numbers are floats, with NaN for empty cells. Categories are text without outer spaces, with
+    empty text for empty cells. All levels unknown in training are replaced by one text that is not
+    a level.
     """
     cells = {}
     read = inputs.schema.read(frame)
     for column, values in zip(inputs.schema.columns, read, strict=True):
         if isinstance(column, Category):
             names = np.array([*column.levels, "", _no_level(column)], dtype=object)
-            cells[column.name] = names[values]  # -1, none of the known ones, is the last
+            cells[column.name] = names[values]  # -1, an unknown level, selects the last name
         else:
             cells[column.name] = values
     return cells

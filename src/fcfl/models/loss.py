@@ -1,8 +1,8 @@
-r"""Losses of one logit and a label: values, derivatives, and the scores that they imply.
+r"""Losses as functions of a logit and a label: values, derivatives and scores.
 
-Rows that are alike may be merged into one item, which stands for ``counts`` rows, ``positives`` of
-them with label 1; ``logits`` have one entry per item. `Loss.cut_at` converts a decision threshold,
-which is a probability, to the scale of the logits.
+Equal rows may be merged into one item. An item has one entry in ``logits``, represents ``counts``
+rows, and ``positives`` of these rows have label 1. `Loss.cut_at` converts a decision threshold,
+which is a probability, to a logit.
 """
 
 import math
@@ -20,7 +20,7 @@ from fcfl._types import Matrix, Vector
 def sigmoid(logits: Vector) -> Vector:
     r"""Return :math:`1 / (1 + e^{-z})`, to two units in the last place, faster than SciPy.
 
-    Below -709 it is zero: the power is infinite there.
+    For logits below -709 the result is zero, because the exponential overflows.
     """
     with np.errstate(over="ignore", under="ignore"):
         rest = np.exp(np.negative(logits))
@@ -30,7 +30,7 @@ def sigmoid(logits: Vector) -> Vector:
 
 
 def softplus(logits: Vector) -> Vector:
-    r"""Return :math:`\log(1 + e^z)`, exact to 2e-16 beside 1, faster than `numpy.logaddexp`."""
+    r"""Return :math:`\log(1 + e^z)`, to 2e-16 relative to 1, faster than `numpy.logaddexp`."""
     rest = np.abs(logits)
     np.exp(np.negative(rest, out=rest), out=rest)
     np.log(np.add(rest, 1.0, out=rest), out=rest)
@@ -38,16 +38,16 @@ def softplus(logits: Vector) -> Vector:
     return rest
 
 
-# Of the corner that is rounded. Narrower is nearer to the hinge and harder to solve.
+# Width of the smoothed corner. A smaller width is closer to the hinge and harder to optimise.
 HINGE_WIDTH = 0.1
-HALF = 0.5  # the decision threshold by default
+HALF = 0.5  # default decision threshold
 
 
 class Loss(ABC):
-    """A loss of one logit and a label, twice differentiable in the logit.
+    """A loss of a logit and a label, twice differentiable in the logit.
 
-    ``name`` is the one by which it is chosen. With ``has_probabilities``, `scores` estimate the
-    probability of label 1.
+    ``name`` is the value of the option `loss`. If ``has_probabilities`` is true, `scores` estimate
+    the probability of label 1.
     """
 
     __slots__ = ()
@@ -56,11 +56,11 @@ class Loss(ABC):
 
     @abstractmethod
     def scores(self, logits: Vector) -> Vector:
-        """Return what is shown of each row: a probability if there is one, else the logit."""
+        """Return the score of each row: a probability if available, else the logit."""
 
     @abstractmethod
     def cut_at(self, threshold: float) -> float:
-        """Return the logit whose score is ``threshold``; raise `ValueError` if there is none."""
+        """Return the logit whose score is ``threshold``; raise `ValueError` if none exists."""
 
     @abstractmethod
     def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
@@ -68,14 +68,14 @@ class Loss(ABC):
 
     @abstractmethod
     def slopes(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """Return the derivative of each item's sum with respect to its logit."""
+        """Return the derivative of `items` with respect to the logits."""
 
     @abstractmethod
     def bends(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """Return the second derivative."""
+        """Return the second derivative of `items` with respect to the logits."""
 
     def total(self, logits: Vector, counts: Vector, positives: Vector) -> float:
-        """Return the sum over all rows."""
+        """Return the sum of the losses over all rows."""
         return float(self.items(logits, counts, positives).sum())
 
     def each(self, logits: Vector, y: Vector) -> Vector:
@@ -83,17 +83,17 @@ class Loss(ABC):
         return self.items(logits, np.ones_like(logits), y)
 
     def slope_each(self, logits: Vector, y: Vector) -> Vector:
-        """Return the derivative of each row's loss with respect to its logit."""
+        """Return the derivative of the loss of each row with respect to its logit."""
         return self.slopes(logits, np.ones_like(logits), y)
 
     def by_label(self, logits: Vector) -> Matrix:
-        """Return the loss of each item if its label were 0, then if it were 1."""
+        """Return the losses with label 0 and with label 1, of shape (2, items)."""
         return np.array([self.each(logits, np.full_like(logits, label)) for label in (0, 1)])
 
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy(Loss):
-    r""":math:`\log(1 + e^z) - y z`, in nats; its scores :math:`\sigma(z)` are probabilities."""
+    r"""Cross-entropy :math:`\log(1 + e^z) - y z`, in nats, with probabilities :math:`\sigma(z)`."""
 
     name: ClassVar[str] = "cross-entropy"
 
@@ -124,12 +124,12 @@ class CrossEntropy(Loss):
 
 @dataclass(frozen=True, slots=True)
 class Hinge(Loss):
-    r""":math:`\max(0, 1 - s z)` with :math:`s = \pm 1` for the label, its corner rounded.
+    r"""Smoothed hinge loss :math:`\max(0, 1 - s z)` with :math:`s = \pm 1` for the label.
 
     .. math:: h(u) = w \log(1 + e^{u/w}), \qquad u = 1 - s z
 
-    which lies above the hinge, by at most :math:`w \log 2`. The width w is 0.1. Its logits order
-    rows; they are not log-odds.
+    The smoothed loss exceeds the hinge by at most :math:`w \log 2`, with width w = 0.1 by default.
+    Logits rank rows but are not log-odds.
     """
 
     width: float = HINGE_WIDTH
@@ -140,11 +140,11 @@ class Hinge(Loss):
         check_positive("width", self.width)
 
     def scores(self, logits: Vector) -> Vector:
-        """Return the logits: they are not probabilities."""
+        """Return the logits, which are not probabilities."""
         return logits
 
     def cut_at(self, threshold: float) -> float:
-        """Return 0 for a threshold of one half; no other has a meaning for a hinge."""
+        """Return 0 for the threshold 0.5; raise `ValueError` for other thresholds."""
         if threshold != HALF:
             raise ValueError(
                 f"`threshold` must be {HALF:g} with the hinge loss, got {threshold:g}: its scores "
@@ -174,16 +174,16 @@ class Hinge(Loss):
 
 @dataclass(frozen=True, slots=True)
 class Squared(Loss):
-    r""":math:`(p - y)^2` with :math:`p = (1 + z)/2`: least squares on the label.
+    r"""Squared error :math:`(p - y)^2` with :math:`p = (1 + z)/2`.
 
-    The best p is the probability of label 1, and zero logits stand for one half. A linear p leaves
-    [0, 1], where scores are cut off.
+    The optimal p is the probability of label 1. A logit of 0 is a probability of 0.5. Scores clip p
+    to [0, 1].
     """
 
     name: ClassVar[str] = "squared"
 
     def scores(self, logits: Vector) -> Vector:
-        """Return probabilities :math:`(1 + z)/2`, cut off at 0 and 1."""
+        """Return probabilities :math:`(1 + z)/2`, clipped to [0, 1]."""
         return np.clip((1.0 + logits) / 2.0, 0.0, 1.0)
 
     def cut_at(self, threshold: float) -> float:
@@ -214,7 +214,7 @@ LOSSES: dict[str, type[CrossEntropy] | type[Hinge] | type[Squared]] = {
 
 
 def as_loss(name: str, value: str | Loss) -> Loss:
-    """Return the loss of this name, or the loss itself; ``name`` is the argument's."""
+    """Convert the name of a loss to the loss; ``name`` is the name of the argument in errors."""
     if isinstance(value, Loss):
         return value
     if not isinstance(value, str):
@@ -225,12 +225,12 @@ def as_loss(name: str, value: str | Loss) -> Loss:
 
 
 def loss_to_json(loss: Loss) -> dict[str, object]:
-    """Return the entry of a model file: the name, and the width of a hinge."""
+    """Return the loss as in a model file: its name and, for a hinge, its width."""
     return {"name": loss.name, **asdict(cast(Any, loss))}
 
 
 def loss_from_json(described: Mapping[str, object]) -> Loss:
-    """Return the loss that a model file describes."""
+    """Return the loss stored in a model file."""
     found = LOSSES[check_choice("loss", str(described["name"]), LOSSES)]
     options = {key: value for key, value in described.items() if key != "name"}
     check_keys(options, found.__dataclass_fields__, "the loss of a model file")
@@ -238,7 +238,7 @@ def loss_from_json(described: Mapping[str, object]) -> Loss:
 
 
 def loss_notes(loss: Loss) -> tuple[str, ...]:
-    """Return notes on the scores and losses of a run; none for cross-entropy."""
+    """Return notes on the scores and losses of a run, empty for cross-entropy."""
     if loss.name == Hinge.name:
         width = loss_to_json(loss)["width"]
         return (

@@ -1,14 +1,14 @@
-r"""The contract of a model, its decisions and group rates, and ``model.json``, its file.
+r"""The protocol of models, decisions and group rates, and the file ``model.json``.
 
-`Model` is all that the package requires of a model: any object with these members is one. `Linear`
-and `TorchModule` come with the package. The file has the kind of the model, its weights or where
-they are, and its `Inputs`; each kind writes and reads its own part.
+Any object with the members of `Model` can be trained. The package has two models, `Linear` and
+`TorchModule`. The file stores the kind of the model, its weights or the name of their file, and its
+`Inputs`. Each kind of model writes and reads its own entries.
 
 A group rate is the mean of a selection score ``s(z)`` over the rows of one group. Training uses the
 smooth score :math:`s(z) = \sigma(10 (z - c))`, which for c = 0 is the paper's
 :math:`1/(1+((1-h)/h)^{10})` with :math:`h = \sigma(z)`. Results report the hard score
-:math:`s(z) = [z \ge c]`. A sharper score is nearer to the hard one, and its slope is large on fewer
-rows. The cut c is the model's (`Model.cut`), or that of `GroupThresholds`; it has no default here.
+:math:`s(z) = [z \ge c]`. A sharper score is closer to the hard score, but has a large slope on
+fewer rows. The cut c is `Model.cut`, plus the threshold of the group with `GroupThresholds`.
 """
 
 import json
@@ -39,7 +39,7 @@ def smooth_selection(logits: Vector, cut: Vector | float, sharpness: float = SHA
 
 
 def smooth_selection_slope(score: Vector, sharpness: float = SHARPNESS) -> Vector:
-    """Return the derivative of the smooth score with respect to the logit, from the score."""
+    """Return the derivative of the smooth score with respect to the logit, given the score."""
     return sharpness * score * (1.0 - score)
 
 
@@ -49,7 +49,7 @@ def smooth_selection_bend(score: Vector, sharpness: float = SHARPNESS) -> Vector
 
 
 def selection_score(logits: Vector, point: Point, cut: float) -> Vector:
-    """Return each row's score in the requested rates: smooth, or the decision itself."""
+    """Return the score of each row in the requested rates: smooth, or the hard decision."""
     if point.want == "decisions":
         return hard_selection(logits, cut).astype(np.float64)
     return smooth_selection(logits, cut, point.sharpness)
@@ -63,8 +63,8 @@ def hard_selection(logits: Vector, cut: Vector | float) -> NDArray[np.bool_]:
 def confusion_of(selected: Vector, row_counts: Vector, positive_counts: Vector) -> Vector:
     """Return true negatives, false positives, false negatives and true positives.
 
-    ``selected`` is 1 for each item that is selected, ``row_counts`` the rows behind an item and
-    ``positive_counts`` those of them with label 1.
+    ``selected`` is 1 for each selected item. ``row_counts`` are the numbers of rows of the items,
+    and ``positive_counts`` the numbers of these rows with label 1.
     """
     positives, rows = float(positive_counts.sum()), float(row_counts.sum())
     true_positive, chosen = selected @ positive_counts, selected @ row_counts
@@ -78,7 +78,7 @@ def rate_members(
 ) -> Matrix:
     """Return the sign of each row in each rate, shape (rows, rates): see `ROW_SIGNS`.
 
-    A group that only other clients have has no rows here.
+    A group that occurs only at other clients has no rows.
     """
     members = np.zeros((data.n_rows, len(rates)))
     for column, rate in enumerate(rates):
@@ -95,7 +95,7 @@ def rate_members(
 
 
 def rows_behind(members: Matrix) -> Vector:
-    """Return the number of rows behind each rate, from their signs times their weights."""
+    """Return the number of rows of each rate, given signs times weights."""
     count: Vector = np.abs(members).sum(axis=0)
     return count
 
@@ -124,11 +124,10 @@ UNLAWFUL = (
 
 @dataclass(frozen=True)
 class GroupThresholds:
-    """Thresholds by client and by group of one attribute, in logits above the model's cut.
+    """Thresholds by client and by group of one attribute, relative to the cut of the model.
 
-    A row is selected if its logit less the cut is at least its threshold. A row of an unknown
-    client or group, or without a group, has 0: it is selected from the cut on, as all rows are
-    without such thresholds.
+    A row is selected if its logit minus the cut is at least its threshold. Rows of an unknown
+    client or group, and rows without a group, have the threshold 0.
     """
 
     attribute: str
@@ -149,7 +148,7 @@ class GroupThresholds:
     def of_rows(
         self, clients: Sequence[ClientId | None], groups: Sequence[str | None]
     ) -> tuple[Vector, NDArray[np.bool_]]:
-        """Return the threshold of each row, and for which rows there is none: they have 0."""
+        """Return the threshold of each row, and a mask of rows without one, which have 0."""
         found = [
             None if client is None or group is None else self.by_client.get(client, {}).get(group)
             for client, group in zip(clients, groups, strict=True)
@@ -159,12 +158,12 @@ class GroupThresholds:
 
     @property
     def sentence(self) -> str:
-        """What whoever uses these thresholds should know."""
+        """Warning for users of thresholds by group."""
         return UNLAWFUL.format(attribute=self.attribute)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "GroupThresholds":
-        """Read what `to_json` wrote."""
+        """Return the thresholds stored by `to_json`."""
         return msgspec.convert(content, cls)
 
     def to_json(self) -> dict[str, object]:
@@ -178,13 +177,13 @@ Label = str | int | float | bool
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model is asked about, and what its two answers are called.
+    """Input columns of a model, and names of its labels.
 
-    ``labels`` are the negative and the positive one. With ``is_plain`` the columns are numbers
-    that are used as they are, and an empty cell is refused: how a classifier in Python is trained.
-    With ``thresholds`` an answer also depends on the row's client and group, which are in the
-    columns ``client_column`` and ``thresholds.attribute``. Cells with a text of ``missing`` count
-    as empty, by default those with a usual mark.
+    ``labels`` are the negative and the positive label. With ``is_plain``, as for classifiers in
+    Python, columns are unscaled numbers and empty cells raise an error. With ``thresholds``,
+    decisions also depend on the client and group of the row, which are read from the columns
+    ``client_column`` and ``thresholds.attribute``. ``missing`` are the texts of empty cells, by
+    default those of `fcfl.data.rows.MARKS`.
     """
 
     schema: Schema
@@ -197,12 +196,12 @@ class Inputs:
 
     @classmethod
     def plain(cls, names: Iterable[str], labels: tuple[Label, Label]) -> "Inputs":
-        """Return inputs of numbers that are used as they are."""
+        """Return inputs of unscaled numbers."""
         columns = tuple(Number(name, 0.0, 1.0) for name in names)
         return cls(Schema(columns), labels, None, True)
 
     def to_json(self) -> dict[str, object]:
-        """Return the entries of the file that describe inputs."""
+        """Return the entries of ``model.json`` that describe the inputs."""
         written: dict[str, object] = {
             "label": self.label_column,
             "labels": list(self.labels),
@@ -218,7 +217,7 @@ class Inputs:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Inputs":
-        """Read that part."""
+        """Return the inputs stored in the content of ``model.json``."""
         negative, positive = content["labels"]
         label, client = content["label"], content.get("client")
         thresholds, missing = content.get("thresholds"), content.get("missing")
@@ -236,7 +235,7 @@ class Inputs:
 def write_model_file(
     folder: Path, kind: str, content: Mapping[str, object], inputs: Inputs | None
 ) -> None:
-    """Write ``model.json`` in one step."""
+    """Write ``model.json`` atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     written = {"kind": kind, **content, **({} if inputs is None else inputs.to_json())}
     text = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
@@ -244,7 +243,7 @@ def write_model_file(
 
 
 def model_path(place: Path) -> Path:
-    """Return the file of a model: in a folder, or the file itself."""
+    """Return the path of ``model.json``, given its folder or the file itself."""
     path = place / MODEL if place.is_dir() else place
     if not path.exists():
         raise DataError(f"There is no model at {str(path)!r}. Train one with `fcfl train … --out`.")
@@ -262,7 +261,7 @@ def read_model_file(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def whole_model(path: Path) -> Iterator[None]:
-    """Raise `DataError` that the file is not whole, whatever is missing or wrong in it."""
+    """Convert errors from missing or invalid entries of a model file to `DataError`."""
     try:
         yield
     except FCFLError:
@@ -276,7 +275,7 @@ def whole_model(path: Path) -> Iterator[None]:
 
 
 def distinct_names(names: Iterable[str]) -> list[str]:
-    """Return the names, numbered if one has occurred before: level ``b=c`` of column ``a``."""
+    """Return unique names by numbering repeated names, such as "a=b=c" and "a=b=c (2)"."""
     apart: dict[str, None] = {}
     for name in names:
         unused, count = name, 1
@@ -293,26 +292,26 @@ T = TypeVar("T")
 
 
 class ModelRows(Protocol):
-    """A client's rows under a model.
+    """Protocol of the rows of a client under a model.
 
-    Rows may also have ``report_into(point, total)``, which adds the curvature to a `CurvatureSum`
-    and leaves it out of the report, and what the extras of a request read: see `Extra`.
+    An optional method ``report_into(point, total)`` adds the curvature to a `CurvatureSum` and
+    leaves it out of the report. Extras of a request may require further members: see `Extra`.
     """
 
     @property
     def n_params(self) -> int: ...  # noqa: D102
 
     def report(self, point: Point) -> Report:
-        """Report loss and smooth rates at ``point``, with gradients and extras as requested."""
+        """Return loss and smooth rates at ``point``, with gradients and extras if requested."""
         ...
 
     def with_groups_of(self, least: float) -> "ModelRows":
-        """Return the same rows, in which a group of fewer than ``least`` rows has none."""
+        """Return the rows with counts and rates of groups of fewer than ``least`` rows set to 0."""
         ...
 
 
 class Model(Protocol):
-    """First parameters, reports on rows, logits, and the loss."""
+    """Protocol of a model: initial parameters, reports on rows, logits and the loss."""
 
     @property
     def n_params(self) -> int: ...  # noqa: D102
@@ -321,17 +320,17 @@ class Model(Protocol):
 
     @property
     def threshold(self) -> float:
-        """Decision threshold: the score from which on a row is selected."""
+        """Decision threshold: smallest score at which a row is selected."""
         ...
 
     @property
     def cut(self) -> float:
-        """The same on the scale of the logits. Every rate and every decision uses it."""
+        """Decision threshold as a logit, which all rates and decisions use."""
         ...
 
     @property
     def default_l2(self) -> float | None:
-        """Default L2 weight; None if it is to be chosen."""
+        """Default L2 weight, or None to choose it from the data."""
         ...
 
     @property
@@ -341,7 +340,7 @@ class Model(Protocol):
 
     @property
     def default_confidence(self) -> float:
-        """Default level at which budgets are to hold on new rows."""
+        """Default confidence level at which budgets should hold on new rows."""
         ...
 
     def start(self) -> Vector:
@@ -349,32 +348,32 @@ class Model(Protocol):
         ...
 
     def other_starts(self, count: int, seed: int) -> Mapping[str, Vector]:
-        """Return at most ``count`` other parameters to start from, by name."""
+        """Return at most ``count`` other initial parameters, by name."""
         ...
 
     def neutral_start(self) -> Vector:
-        """Return parameters at which fits begin that are only compared with each other."""
+        """Return initial parameters for fits that are only compared with each other."""
         ...
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> ModelRows:
-        """Return a client's rows, ready for reports; rates in this order."""
+        """Return the rows of a client, prepared for reports with the rates in this order."""
         ...
 
     def logits(self, params: Vector, X: Any) -> Vector:
-        """Return the logit of each row of ``X``; a row is selected from `cut` on."""
+        """Return the logit of each row of ``X``; rows are selected from `cut` upwards."""
         ...
 
     def adapt_method(self, method: AnyMethod) -> AnyMethod:
-        """Return the method with its unset options set to what this model can afford."""
+        """Return the method with unset options set to values suitable for this model."""
         ...
 
     def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
-        """Write the trained model to a folder; ``inputs`` are the columns that it takes."""
+        """Write the trained model to a folder; ``inputs`` are its input columns."""
         ...
 
 
 def check_threshold(threshold: object, loss: Loss) -> float:
-    """Return the cut of a decision threshold on the scale of a loss's logits."""
+    """Convert a decision threshold to a logit; raise `ValueError` if it is not between 0 and 1."""
     if not (is_number(threshold) and 0.0 < threshold < 1.0):
         raise ValueError(
             f"`threshold` must lie strictly between 0 and 1, got {threshold!r}. It is the "
@@ -384,14 +383,14 @@ def check_threshold(threshold: object, loss: Loss) -> float:
 
 
 def at_threshold(model: T, threshold: float | None) -> T:
-    """Return the model with another decision threshold; None keeps its own."""
+    """Return the model with another decision threshold, or unchanged if it is None."""
     if threshold is None:
         return model
     given: Any = model
     if "threshold" not in getattr(type(given), "__dataclass_fields__", {}):
         raise ValueError(
             f"`threshold` must be left out, got {threshold!r}: the model {type(model).__name__} "
-            "decides by itself where it selects (`cut`)."
+            "has a fixed `cut`."
         )
     if given.threshold == threshold:
         return model
@@ -401,9 +400,9 @@ def at_threshold(model: T, threshold: float | None) -> T:
 
 @dataclass(frozen=True, eq=False)
 class Opaque:
-    """A model that only its clients can evaluate; the server has its first parameters.
+    """A model that only its clients can evaluate. The server has only its initial parameters.
 
-    It is for clients of your own whose losses and rates are not those of rows in memory.
+    Use it with custom clients that compute their losses and rates themselves.
     """
 
     first: Vector
@@ -418,7 +417,7 @@ class Opaque:
 
     @property
     def cut(self) -> float:
-        """The logit from which on clients are to select."""
+        """Smallest logit at which clients should select a row."""
         return self.loss.cut_at(self.threshold)
 
     @property
@@ -433,22 +432,22 @@ class Opaque:
     neutral_start = start
 
     def other_starts(self, count: int, seed: int) -> Mapping[str, Vector]:
-        """Return none: only the clients can interpret parameters."""
+        """Return an empty mapping, because only the clients can interpret parameters."""
         return {}
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> ModelRows:
-        """Raise `TypeError`: only a client can evaluate this model."""
-        raise TypeError(f"Client {client!r} must report by itself: its model is not known here.")
+        """Raise `TypeError`, because only a client can evaluate this model."""
+        raise TypeError(f"Client {client!r} must report by itself: the server has no model.")
 
     def logits(self, params: Vector, X: Any) -> Vector:
-        """Raise `TypeError`: only a client can evaluate this model."""
-        raise TypeError("This model has no logits: it is known to its clients only.")
+        """Raise `TypeError`, because only a client can evaluate this model."""
+        raise TypeError("This model has no logits: only its clients can evaluate it.")
 
     def adapt_method(self, method: AnyMethod) -> AnyMethod:
         """Return the method unchanged."""
         return method
 
     def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
-        """Write the parameters, a line each in ``params.txt``."""
+        """Write the parameters to ``params.txt``, one per line."""
         text = "\n".join(repr(float(value)) for value in params)
         replace_file(folder / PARAMS, (text + "\n").encode())
