@@ -226,7 +226,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         load_module(narrow, tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
-    with pytest.raises(DataError, match=r"are not those it describes\."):
+    with pytest.raises(DataError, match=r"do not match the checksum"):
         load_module(with_buffers(0), tmp_path)
     (tmp_path / "model.json").write_text('{"kind": "other"}')
     with pytest.raises(DataError, match=r"holds a model of unknown kind 'other'\."):

@@ -83,7 +83,7 @@ def test_weights_are_saved_as_safetensors_and_read_into_the_same_architecture(fi
     with pytest.raises(DataError):
         FCFLClassifier.load(tmp_path, model=nn.Linear(3, 1))
     (tmp_path / "model.safetensors").write_bytes(b"torn")
-    with pytest.raises(DataError, match="are not those it describes"):
+    with pytest.raises(DataError, match="do not match the checksum"):
         FCFLClassifier.load(tmp_path, model=network())
 
 

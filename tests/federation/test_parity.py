@@ -108,8 +108,8 @@ def test_an_installed_module_is_trained_to_the_same_bits(both):
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("small_networks:absent", "is not installed here"),
-        ("no_such_package:x", "is not installed here"),
+        ("small_networks:absent", "is not installed"),
+        ("no_such_package:x", "is not installed"),
         ("small_networks:no_module", "must make a torch module, got a int"),
     ],
 )

@@ -1,7 +1,7 @@
-"""A client's rows under a linear model: reports in closed form.
+"""Reports on the rows of a client under a linear model, in closed form.
 
-One pass over the rows gives loss, rates and all gradients. The objective is the mean loss of the
-client's rows; an L2 term is the server's business.
+One pass over the rows computes loss, rates and all gradients. The loss is the mean over the rows of
+the client. The server adds the L2 term.
 """
 
 from collections.abc import Sequence
@@ -37,14 +37,14 @@ from fcfl.models.model import (
     smooth_selection_slope,
 )
 
-_LEAST_SAVED = 0.1  # share of rows; to merge costs about as much as two reports on all of them
+_LEAST_SAVED = 0.1  # minimum share of rows saved; merging costs about as much as two reports
 
 Keys = NDArray[Any]
-"""One line per row, equal for equal rows; different rows seldom have the same."""
+"""One key per row. Equal rows have equal keys; different rows rarely do."""
 
 
 def merge_rows(X: Any, facts: Matrix) -> tuple[Any, Matrix]:
-    """Return distinct rows with their facts summed; all rows as given if few are equal."""
+    """Return distinct rows with the sums of their facts, or all rows unchanged if few are equal."""
     keys = row_keys(X)
     n_keys = 1 + np.count_nonzero(np.diff(np.sort(keys[:, 0])))
     if n_keys > (1 - _LEAST_SAVED) * X.shape[0]:
@@ -54,12 +54,12 @@ def merge_rows(X: Any, facts: Matrix) -> tuple[Any, Matrix]:
 
 
 def row_keys(X: Any) -> Keys:
-    """Return two random projections of each row; of codes a wrapped sum of random numbers."""
+    """Return keys of rows: two random projections, or for codes a wrapped sum of random numbers."""
     rng = np.random.default_rng(0)
     if isinstance(X, CodedFeatures):
         return _keys_of_codes(X, rng)
     directions = rng.standard_normal((X.shape[1], 2))
-    # BLAS rounds a row by where it stands; einsum treats all rows alike.
+    # Rounding in BLAS depends on the position of a row; rounding in einsum does not.
     keys: Keys = X @ directions if sparse.issparse(X) else np.einsum("ij,jk->ik", X, directions)
     return keys
 
@@ -70,18 +70,17 @@ def _keys_of_codes(X: CodedFeatures, rng: np.random.Generator) -> Keys:
     for column in X.slots.T:
         keys += of_slot[column]
     for values in X.numbers.T:
-        bits = np.ascontiguousarray(values + 0.0).view(np.uint64)  # + 0: zero has one sign
+        bits = np.ascontiguousarray(values + 0.0).view(np.uint64)  # adding 0 removes negative zeros
         keys += (bits ^ (bits >> 29)) * (rng.integers(0, 1 << 64, dtype=np.uint64) | np.uint64(1))
     return keys[:, None]
 
 
 def distinct_rows(X: Any, keys: Keys | None = None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return an index of one representative per distinct row, and for each row which it equals.
+    """Return the position of one row per distinct row, and the distinct row that each row equals.
 
-    Rows are sorted by their keys; neighbours with equal keys are then compared entry by entry, so
-    rows that differ are never merged. Equal rows may be missed where rounding makes the keys of
-    others collide with theirs (entries of very different size) and those stand between them: that
-    costs time, it changes no report.
+    Rows are sorted by key, and adjacent rows with equal keys are compared entry by entry, so that
+    different rows are never merged. Equal rows may stay separate if a different row with the same
+    key is between them. This costs time but does not change reports.
     """
     n_rows = X.shape[0]
     if n_rows == 0:
@@ -101,7 +100,7 @@ def distinct_rows(X: Any, keys: Keys | None = None) -> tuple[NDArray[np.intp], N
 
 
 def _differ(left: Any, right: Any) -> NDArray[np.bool_]:
-    """Return for each pair of rows whether any entry differs."""
+    """Return whether any entry differs, for each pair of rows."""
     if isinstance(left, CodedFeatures):
         codes: NDArray[np.bool_] = (left.slots != right.slots).any(axis=1)
         codes |= (left.numbers != right.numbers).any(axis=1)
@@ -114,20 +113,20 @@ def _differ(left: Any, right: Any) -> NDArray[np.bool_]:
 
 
 def sum_by_row(values: Matrix, which: NDArray[np.intp], n_distinct: int) -> Matrix:
-    """Sum the rows of ``values`` that belong to the same distinct row."""
+    """Return the sums of ``values`` over the rows equal to each distinct row."""
     sums = [np.bincount(which, column, n_distinct) for column in values.T]
     return np.stack(sums, axis=1) if sums else np.zeros((n_distinct, 0))
 
 
-_BLOCK_ROWS = 8_192  # temporary arrays stay in the cache; fewer are not worth another thread
-_PER_PARAMETER = 4  # a block has more rows than this for each parameter: gradients are summed too
-_FUSED_ROWS, _ROWS_PER_CODE, _MOST_CODES = 2_048, 16, 512  # tables of codes cost little beside rows
-_DENSE_ENTRIES = 1 << 21  # of a scaled copy of dense rows
-_THIN = 0.25  # an array with a smaller share of entries other than zero may be one of codes
+_BLOCK_ROWS = 8_192  # rows per block, so that temporary arrays fit in the cache
+_PER_PARAMETER = 4  # minimum rows of a block per parameter, because blocks also sum gradients
+_FUSED_ROWS, _ROWS_PER_CODE, _MOST_CODES = 2_048, 16, 512  # limits on tables of codes
+_DENSE_ENTRIES = 1 << 21  # maximum number of entries of a scaled copy of dense rows
+_THIN = 0.25  # an array with a smaller share of nonzero entries may be one-hot
 
 
 def compact(X: Any) -> Any:
-    """Return codes if rows are one-hot, in a sparse matrix or in an array; else rows as given."""
+    """Convert one-hot rows, in a sparse matrix or an array, to codes; return others unchanged."""
     if sparse.issparse(X):
         return coded_from_csr(X) or X
     if isinstance(X, np.ndarray) and X.size and np.count_nonzero(X) < _THIN * X.size:
@@ -136,12 +135,11 @@ def compact(X: Any) -> Any:
 
 
 class RowProducts:
-    r"""Products of rows, an ndarray, a csr_array or codes, with vectors, and :math:`X^T D X`.
+    r"""Products of rows with vectors, and :math:`X^T D X`, for an ndarray, a csr_array or codes.
 
-    Parameters are the feature weights and then the intercept. Rows are cut into blocks by their
-    number alone, and sums over blocks are taken in order: results are the same bits for any number
-    of threads. The compiled kernels read codes (`fused`, `codes`, `numbers`); everything else is
-    computed from arrays that NumPy and SciPy multiply.
+    Parameters are the feature weights followed by the intercept. Blocks of rows do not depend on
+    the number of threads and are summed in order, so that results are bitwise reproducible. The
+    compiled kernels use codes (`fused`, `codes`, `numbers`). Other products use NumPy and SciPy.
     """
 
     def __init__(self, X: Any) -> None:
@@ -153,30 +151,30 @@ class RowProducts:
 
     @property
     def matrix(self) -> Any:
-        """The rows as an ndarray or a csr_array."""
+        """Rows as an ndarray or a csr_array."""
         return self.X.tocsr() if isinstance(self.X, CodedFeatures) else self.X
 
     @cached_property
     def _parts(self) -> list[Any]:
-        """The rows of each block, without copies."""
+        """Views of the rows of each block."""
         view = csr_rows if sparse.issparse(self.X) else (lambda X, rows: X[rows])
         return [view(self.X, rows) for rows in self.blocks]
 
     @cached_property
     def fused(self) -> FusedColumns:
-        """The codes' columns; narrow ones are read together unless rows are few, a batch say."""
+        """Coded columns. Narrow columns are fused, unless there are few rows as in a batch."""
         n_rows = self.X.shape[0] // max(len(self.blocks), 1)
         most = min(1 << (n_rows // _ROWS_PER_CODE).bit_length(), _MOST_CODES)
         return fuse(self.X.layout, most if n_rows >= _FUSED_ROWS else 1)
 
     @cached_property
     def codes(self) -> NDArray[np.int32]:
-        """A code for each part of `fused`, shape (rows, parts)."""
+        """Codes of the parts of `fused`, of shape (rows, parts)."""
         return np.ascontiguousarray(self.fused.codes(self.X.slots), np.int32)
 
     @cached_property
     def numbers(self) -> Matrix:
-        """The numbers beside the codes."""
+        """Features that are numbers."""
         return np.ascontiguousarray(self.X.numbers, np.float64)
 
     def logits(self, block: int, params: Vector) -> Vector:
@@ -207,14 +205,14 @@ class RowProducts:
         return gradients
 
     def pull_back_all(self, residuals: Matrix) -> Matrix:
-        """Return the same over all rows."""
+        """Return `pull_back` over all rows."""
         gradients = np.zeros((residuals.shape[1], self.X.shape[1] + 1))
         for block, rows in enumerate(self.blocks):
             gradients += self.pull_back(block, residuals[rows])
         return gradients
 
     def gramian(self, diagonal: Vector) -> Matrix:
-        r"""Return :math:`[X\ 1]^T D\, [X\ 1]`, dense."""
+        r"""Return :math:`[X\ 1]^T D\, [X\ 1]` as an ndarray."""
         n_rows, n_features = self.X.shape
         if isinstance(self.X, CodedFeatures) and kernels() is not None:
             total = CurvatureSum(n_features + 1)
@@ -233,7 +231,7 @@ class RowProducts:
         return gramian
 
     def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
-        """Add the same to a sum over clients."""
+        """Add `gramian` to a sum over clients."""
         if isinstance(self.X, CodedFeatures) and kernels() is not None:
             to.add_codes(self.X, diagonal)
         else:
@@ -245,10 +243,10 @@ _NONE = np.zeros(0)
 
 @dataclass(frozen=True)
 class LinearRows:
-    """A client's rows with, for each, how many rows of which kind it stands for.
+    """Distinct rows of a client, with their numbers by label and by rate.
 
-    ``row_counts`` and ``positive_counts`` have one entry per distinct row, ``members`` one line
-    per rate with one entry per distinct row: their signs (`ROW_SIGNS`) times their number.
+    ``row_counts`` and ``positive_counts`` have one entry per distinct row. ``members`` has shape
+    (rates, distinct rows) and holds signs (`ROW_SIGNS`) times numbers of rows.
     ``if_none`` are the sums of row scores with no row selected. Build it with `linear_rows`.
     """
 
@@ -266,21 +264,21 @@ class LinearRows:
 
     @property
     def n_params(self) -> int:
-        """Feature weights and one intercept."""
+        """Number of parameters: feature weights and one intercept."""
         return int(self.products.X.shape[1]) + 1
 
     @property
     def member_counts(self) -> Matrix:
-        """The rows behind each rate with their signs, one column per rate."""
+        """Transpose of ``members``: signed numbers of rows, one column per rate."""
         return self.members.T
 
     @property
     def features(self) -> Any:
-        """The distinct rows, as an ndarray or a csr_array."""
+        """Distinct rows, as an ndarray or a csr_array."""
         return self.products.matrix
 
     def with_groups_of(self, least: float) -> "LinearRows":
-        """Return the same rows, in which a group of fewer than ``least`` rows has none."""
+        """Return the rows with counts and rates of groups of fewer than ``least`` rows set to 0."""
         kept = self.group_counts >= least
         if kept.all():
             return self
@@ -297,11 +295,11 @@ class LinearRows:
 
     def slope_squares(self, params: Vector, weights: Matrix, spread: GradientSpread) -> Vector:
         """Return weighted sums of ``|factor.T @ x|**2`` over distinct rows, one per column."""
-        # One Gram matrix a column, instead of a pass a direction.
+        # Compute one Gram matrix per column, instead of one pass per direction.
         return np.array([np.vdot(self.products.gramian(w), spread.inverse) for w in weights.T])
 
     def report(self, point: Point) -> Report:
-        """Report loss and smooth rates at ``point``, with gradients and extras as requested."""
+        """Return loss and smooth rates at ``point``, with gradients and extras if requested."""
         report, diagonal = self._report(point)
         if diagonal is None:
             return report
@@ -345,7 +343,7 @@ class LinearRows:
         return np.empty(self.row_counts.size)
 
     def _sum_blocks(self, point: Point, bends: "_Bends | None") -> "_Sums":
-        """Sum over rows, block by block on all cores, and then in order."""
+        """Sum over the rows of each block on all cores, and then over blocks in order."""
         n_blocks = len(self.products.blocks)
         compiled = self._kernels_for(point)
         parts: list[_Sums | None] = [None] * n_blocks
@@ -360,17 +358,17 @@ class LinearRows:
         return reduce(_Sums.plus, (part for part in parts if part is not None))
 
     def _block(self, block: int, point: Point, bends: "_Bends | None") -> "_Sums":
-        """Sum over the rows of a block, and write its part of the curvature's diagonal."""
+        """Sum over the rows of a block, and store their part of the diagonal of the curvature."""
         rows = self.products.blocks[block]
         counts, positives = self.row_counts[rows], self.positive_counts[rows]
         members = self.members[:, rows]
         logits = self.products.logits(block, point.params)
         score = selection_score(logits, point, self.cut)
         loss = self.loss.total(logits, counts, positives)
-        scores = np.einsum("ji,i->j", members, score)  # BLAS rounds by the number of its threads
+        scores = np.einsum("ji,i->j", members, score)  # BLAS rounding depends on its threads
         if not point.wants_gradients:
             return _Sums(loss, scores)
-        residuals = np.empty((score.size, 1 + scores.size))  # as sparse products take them
+        residuals = np.empty((score.size, 1 + scores.size))  # C order, for sparse products
         residuals[:, 0] = self.loss.slopes(logits, counts, positives)
         slope = smooth_selection_slope(score, point.sharpness)
         for j, member in enumerate(members, 1):
@@ -383,7 +381,7 @@ class LinearRows:
         return _Sums(loss, scores, self.products.pull_back(block, residuals))
 
     def _kernels_for(self, point: Point) -> Any:
-        """Return the compiled kernels if they do a block in one pass: codes, cross-entropy."""
+        """Return the compiled kernels for codes with cross-entropy, otherwise None."""
         is_coded = isinstance(self.products.X, CodedFeatures) and self.products.X.slots.size > 0
         is_smooth = type(self.loss) is CrossEntropy and point.want != "decisions"
         return kernels() if is_coded and is_smooth else None
@@ -391,7 +389,7 @@ class LinearRows:
     def _compiled_block(
         self, compiled: Any, block: int, point: Point, bends: "_Bends | None"
     ) -> "_Sums":
-        """Do the same as `_block` by the compiled kernel."""
+        """Compute `_block` by the compiled kernel."""
         products, rows = self.products, self.products.blocks[block]
         fused, sums = products.fused, np.zeros(1 + self.members.shape[0])
         gradients, weights, diagonal = _NONE, _NONE, _NONE
@@ -410,10 +408,10 @@ class LinearRows:
 
     def pull_back(self, params: Vector, residuals: Matrix) -> Matrix:
         """Return gradients of ``residuals.T @ logits``, one row per column of ``residuals``."""
-        return self.products.pull_back_all(residuals)  # linear: the same at all parameters
+        return self.products.pull_back_all(residuals)  # independent of the parameters
 
     def train_locally(self, params: Vector, training: LocalTraining) -> Vector:
-        """Take steps on items: each distinct row once with label 0 and once with label 1."""
+        """Train on items: pairs of a distinct row and a label, weighted by their number."""
         n_distinct = self.row_counts.size
         counts = np.concatenate([self.row_counts - self.positive_counts, self.positive_counts])
         there = np.flatnonzero(counts > 0)
@@ -440,7 +438,7 @@ class LinearRows:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over rows: losses, scores behind each rate, and the gradients of both."""
+    """Sums over rows of the losses, of the scores of each rate, and of the gradients of both."""
 
     loss: float
     scores: Vector
@@ -455,10 +453,10 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Bends:
-    r"""Second derivatives of :math:`\lambda l + \sum_q w_q r_q` with respect to each row's logit.
+    r"""Second derivatives of :math:`\lambda l + \sum_q w_q r_q` with respect to the logits.
 
-    ``loss`` and ``rates`` are the weights of one row's loss and scores, ``diagonal`` where the
-    result is put.
+    ``loss`` and ``rates`` are the weights of the loss and the scores of one row. ``diagonal`` is
+    the output array.
     """
 
     loss: float
@@ -473,7 +471,7 @@ def linear_rows(
     loss: Loss = CROSS_ENTROPY,
     cut: float = 0.0,
 ) -> LinearRows:
-    """Count, by weight, what each row stands for; identical rows are merged if that saves time."""
+    """Return the rows of a client, prepared for reports; equal rows are merged if it saves time."""
     if data.n_rows == 0:
         raise ValueError(f"Client {client!r} has no training rows.")
     facts = np.column_stack([np.ones(data.n_rows), data.y, rate_members(data, rates, client)])

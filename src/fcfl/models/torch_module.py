@@ -1,7 +1,7 @@
-"""Any torch module with one logit as a model: its data, its training options, and its files.
+"""Torch modules with one logit as models: data, training options and files.
 
-The weights are written as safetensors beside ``model.json``; the architecture is in neither.
-`fcfl.models.torch_rows` has the reports.
+Weights are stored as safetensors in the folder of ``model.json``. The architecture is not stored.
+`fcfl.models.torch_rows` computes the reports.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ WEIGHTS = "model.safetensors"
 def write_module(
     module: Any, folder: Path, inputs: models.Inputs | None, about: Mapping[str, Any] | None
 ) -> None:
-    """Write all weights and buffers, and what they are; ``about`` is kept as it is."""
+    """Write weights, buffers and ``model.json``, which stores ``about`` unchanged."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays = state_arrays(module)
     weights = save(arrays)
@@ -64,7 +64,7 @@ def read_module(module: Any, folder: Path) -> Any:
     with models.whole_model(path):
         weights = (folder / WEIGHTS).read_bytes()
         if hashlib.sha256(weights).hexdigest() != content["sha256"]:
-            raise DataError(f"The weights beside {str(path)!r} are not those it describes.")
+            raise DataError(f"The weights do not match the checksum in {str(path)!r}.")
         try:
             arrays = load(weights)
         except SafetensorError as error:
@@ -76,7 +76,7 @@ Groups = ArrayLike | Mapping[str, ArrayLike]
 
 
 def as_features(X: Any) -> Any:
-    """Return a tensor or a dense, sparse or coded array of finite entries, rows first."""
+    """Return features as a tensor or a dense, sparse or coded array, after checking all entries."""
     features: Any
     if isinstance(X, Tensor):
         features, finite = X.detach(), bool(torch.isfinite(X).all())
@@ -104,7 +104,7 @@ def torch_data(
     levels: Mapping[str, Sequence[str]],
     weights: ArrayLike | None,
 ) -> ClientData:
-    """Return rows of any shape with labels, groups and weights, checked as those of any client."""
+    """Return client data with rows of any shape, after the same checks as in `ClientData`."""
     named = groups if isinstance(groups, Mapping) else {"group": groups}
     unknown = [name for name in levels if name not in named]
     if unknown:
@@ -126,7 +126,7 @@ def torch_data(
 def _coded(
     attribute: str, values: ArrayLike, given: Sequence[str] | None
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return codes of the rows' groups, -1 for none, and the names they stand for."""
+    """Return the group codes of the rows, with -1 for no group, and the group names."""
     array = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
     if array.ndim != 1:
         raise DataError(
@@ -135,29 +135,28 @@ def _coded(
         )
     found = texts(pd.Series(array, dtype=object, name=attribute))
     names = found.levels if given is None else tuple(map(str, given))
-    strangers = [level for level in found.levels if level not in names]
-    if strangers:
+    unknown = [level for level in found.levels if level not in names]
+    if unknown:
         raise DataError(
             f"`groups` must hold groups of `levels` ({', '.join(map(repr, names))}) for "
-            f"{attribute!r}, got {strangers[0]!r}."
+            f"{attribute!r}, got {unknown[0]!r}."
         )
     lookup = np.array([names.index(level) for level in found.levels] + [-1], dtype=np.int32)
     return lookup[found.codes], names
 
 
 BATCH_ROWS = 4096
-NETWORK_L2 = 3e-3  # docs/networks.md: 3e-2 switches small networks off, 1e-3 is hard to solve
-ROUGH_TOLERANCE = (
-    1e-5  # KKT residual in float32, whose gradients are not known well enough for 1e-6
-)
+NETWORK_L2 = 3e-3  # docs/networks.md: 3e-2 is too strong for small networks, 1e-3 hard to optimise
+ROUGH_TOLERANCE = 1e-5  # KKT residual in float32, which is not precise enough for 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class TorchModule:
-    """A module with one logit per row, trained from its own weights; it is not changed.
+    """Model of a torch module with one logit per row. Training does not modify the module.
 
-    ``device`` is where it is evaluated, by default where its parameters are; ``batch_rows`` how
-    many rows are evaluated at once. A row is selected from a probability of ``threshold`` on.
+    The weights of the module are the initial parameters. It is evaluated on ``device``, by default
+    the device of its parameters, in batches of ``batch_rows``. A row is selected if its probability
+    is at least ``threshold``.
     """
 
     module: nn.Module
@@ -177,27 +176,27 @@ class TorchModule:
 
     @cached_property
     def cut(self) -> float:
-        """The logit from which on a row is selected."""
+        """Smallest logit at which a row is selected."""
         return self.loss.cut_at(self.threshold)
 
     @cached_property
     def network(self) -> Network:
-        """The module as a function of one flat vector."""
+        """Module as a function of one flat vector."""
         return as_network(self.module, self.device)
 
     @property
     def n_params(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained parameters."""
         return self.network.n_params
 
     def start(self) -> Vector:
-        """Return the module's own weights."""
+        """Return the weights of the module."""
         return self.network.first_params()
 
     neutral_start = start
 
     def other_starts(self, count: int, seed: int) -> dict[str, Vector]:
-        """Return fresh random weights, as the module's own layers draw them."""
+        """Return random weights by name, drawn by ``reset_parameters`` of the layers."""
         starts = {}
         for index in range(count):
             drawn = deepcopy(self.module)
@@ -211,7 +210,7 @@ class TorchModule:
         return starts
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> TorchRows:
-        """Return a client's rows, ready for reports."""
+        """Return the rows of a client, prepared for reports."""
         return TorchRows(client, data, rates, self.network, self.loss, self.batch_rows, self.cut)
 
     def logits(self, params: Vector, X: Any) -> Vector:
@@ -219,11 +218,11 @@ class TorchModule:
         return self.network.logits(params, X, self.batch_rows)
 
     def adapt_method(self, method: models.AnyMethod) -> models.AnyMethod:
-        """Return the method with its unset options set to what a network can afford.
+        """Return the method with unset options set to values suitable for networks.
 
-        A linear model's Hessian costs one product, a network's one backward pass per parameter:
-        its curvature is learnt. A second point with gradients costs as much as the first. In
-        float32 gradients are not known well enough for a KKT residual of 1e-6.
+        The Hessian of a network takes one backward pass per parameter, so that L-BFGS curvature is
+        used. A second point with gradients costs as much as the first. Gradients in float32 are not
+        precise enough for a KKT residual of 1e-6.
         """
         if getattr(method, "curvature", None) is None:  # only methods with curvature have a choice
             return method
@@ -241,28 +240,28 @@ class TorchModule:
         return adapted
 
     def write(self, params: Vector, folder: Path, inputs: models.Inputs | None) -> None:
-        """Write ``model.safetensors``, all weights and buffers, and ``model.json`` about them."""
+        """Write ``model.safetensors`` with all weights and buffers, and ``model.json``."""
         about = {"loss": loss_to_json(self.loss), "threshold": self.threshold}
         write_module(self.network.restored(params), folder, inputs, about)
 
     def read(self, folder: Path) -> "TorchModule":
-        """Read the weights, buffers and decision threshold of a folder into this architecture."""
+        """Return a model of this architecture with the weights and threshold in a folder."""
         module = read_module(self.module, folder)
         about = models.read_model_file(folder / models.MODEL)["about"]
         return replace(self, module=module, threshold=about.get("threshold", self.threshold))
 
 
 def build_named(path: str, n_features: int, options: Mapping[str, Any], seed: int) -> TorchModule:
-    """Return the module that ``package.module:function`` makes, in float64.
+    """Return the model of the module that ``package.module:function`` returns, in float64.
 
-    It is called as ``function(n_features, **options)`` with torch's random numbers seeded, so that
-    everybody starts from the same weights.
+    The function is called as ``function(n_features, **options)`` with the seed of torch set, so
+    that all sites start from the same weights.
     """
     place, _, name = path.partition(":")
     try:
         make = getattr(importlib.import_module(place), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise DataError(f"The module {path!r} is not installed here ({error}).") from None
+        raise DataError(f"The module {path!r} is not installed ({error}).") from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make(n_features, **options)

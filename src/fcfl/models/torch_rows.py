@@ -1,9 +1,9 @@
-"""A torch module as a function of one flat float64 vector, and reports on a client's rows under it.
+"""Torch modules as functions of one flat float64 vector, and reports on the rows of a client.
 
-The module is never changed. It is evaluated as in ``eval()``: dropout does nothing and batch norm
-uses its running statistics, so that a row's logit depends on that row alone. Sums over rows are
-therefore taken batch by batch, in float64, and memory stays bounded. Loss and rates are the
-functions of logits that the linear model uses; torch computes logits and gradients.
+The module is never modified. It is evaluated in ``eval()`` mode, without dropout and with the
+running statistics of batch norm, so that the logit of a row depends on this row only. Rows are
+summed in batches and in float64, to limit memory. Torch computes logits and their gradients. Losses
+and rates are computed from logits as for the linear model.
 """
 
 import copy
@@ -36,7 +36,7 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A module with one logit, its trainable parameters in a fixed order. Made by `as_network`."""
+    """A module with one logit and a fixed order of trainable parameters; use `as_network`."""
 
     module: nn.Module
     names: tuple[str, ...]
@@ -45,12 +45,12 @@ class Network:
 
     @property
     def n_params(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained parameters."""
         return sum(leaf.numel() for leaf in self._leaves())
 
     @property
     def is_double(self) -> bool:
-        """Whether it computes in float64."""
+        """Whether the module computes in float64."""
         return self.dtype == torch.float64
 
     def _leaves(self) -> list[Tensor]:
@@ -58,7 +58,7 @@ class Network:
         return [own[name] for name in self.names]
 
     def first_params(self) -> Vector:
-        """Return the module's own weights, flattened: training starts there."""
+        """Return the weights of the module as a flat vector, for the start of training."""
         return np.concatenate([to_numpy(leaf).ravel() for leaf in self._leaves()])
 
     def restored(self, params: Vector) -> nn.Module:
@@ -71,7 +71,7 @@ class Network:
         return trained
 
     def logits(self, params: Vector, X: Any, batch_rows: int) -> Vector:
-        """Logits of all rows of ``X``, a batch at a time."""
+        """Return the logits of all rows of ``X``, computed in batches."""
         leaves = self.leaves(params)
         with torch.no_grad():
             parts = [
@@ -81,14 +81,14 @@ class Network:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def leaves(self, params: Vector, *, differentiable: bool = False) -> tuple[Tensor, ...]:
-        """Return the parameters as tensors of the module's own types, on its device."""
+        """Return the parameters as tensors with the dtypes and on the device of the module."""
         return tuple(
             torch.tensor(part, dtype=leaf.dtype, device=self.device, requires_grad=differentiable)
             for part, leaf in zip(self._split(params), self._leaves(), strict=True)
         )
 
     def leaves_of(self, flat: Tensor) -> tuple[Tensor, ...]:
-        """Return the same from one flat tensor, through which torch may differentiate."""
+        """Split a flat tensor into parameter tensors, differentiably."""
         leaves = self._leaves()
         parts = torch.split(flat, [leaf.numel() for leaf in leaves])
         return tuple(
@@ -108,9 +108,9 @@ class Network:
         return [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
 
     def rows(self, X: Any, which: slice | NDArray[np.intp]) -> Tensor:
-        """Return rows of an array, a sparse matrix or a tensor, dense, as the module takes them.
+        """Convert rows of an array, a sparse matrix or a tensor to a dense input of the module.
 
-        A tensor of whole numbers stays one: they may be indices.
+        Integer tensors keep their dtype, because they may be indices.
         """
         part = X[which]
         if not isinstance(part, Tensor):
@@ -119,7 +119,7 @@ class Network:
         return part.to(self.device, self.dtype if part.is_floating_point() else part.dtype)
 
     def forward(self, leaves: Sequence[Tensor], rows: Tensor) -> Tensor:
-        """Return one logit per row, shape (rows,)."""
+        """Return the logits, of shape (rows,)."""
         trained = dict(zip(self.names, leaves, strict=True))
         with _evaluating(self.module):
             logits: Any = functional_call(self.module, (self._fixed(), trained), (rows,))
@@ -134,16 +134,16 @@ class Network:
         return flat
 
     def _fixed(self) -> dict[str, Tensor]:
-        """Return everything that is not trained, on the device of the computation."""
+        """Return buffers and parameters that are not trained, on the device of the computation."""
         fixed: dict[str, Tensor] = dict(self.module.named_buffers())
         fixed |= {k: v for k, v in self.module.named_parameters() if k not in self.names}
         return {name: tensor.detach().to(self.device) for name, tensor in fixed.items()}
 
     def pull_back(self, logits: Tensor, leaves: Sequence[Tensor], residuals: Matrix) -> Matrix:
-        """Gradients of ``residuals @ logits``, one row per row of ``residuals``.
+        """Return gradients of ``residuals @ logits``, one row per row of ``residuals``.
 
-        One backward pass each through the same forward: as fast as all in one vectorised pass
-        (measured), in less memory, and any module allows it.
+        Each row takes one backward pass. In measurements this is as fast as one vectorised pass.
+        It requires less memory and supports all modules.
         """
         cotangents = torch.tensor(residuals, dtype=logits.dtype, device=logits.device)
         gradients = np.empty((residuals.shape[0], self.n_params))
@@ -156,9 +156,9 @@ class Network:
 
 
 def as_network(module: nn.Module, device: str | torch.device | None = None) -> Network:
-    """Check that ``module`` can be trained here, and fix the order of its parameters.
+    """Check that ``module`` can be trained, and fix the order of its parameters.
 
-    ``device`` is where it is evaluated, by default where its parameters are.
+    The module is evaluated on ``device``, by default the device of its parameters.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"`module` must be a torch.nn.Module, got {type(module).__name__}.")
@@ -189,7 +189,7 @@ def as_network(module: nn.Module, device: str | torch.device | None = None) -> N
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Set evaluation mode temporarily, and restore every part afterwards."""
+    """Set evaluation mode temporarily, and restore the mode of every submodule."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
@@ -200,13 +200,13 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def to_numpy(tensor: Tensor) -> Vector:
-    """Return the same numbers in float64, on the host."""
+    """Return the tensor as a float64 array on the host."""
     array: Vector = tensor.detach().to("cpu", torch.float64).numpy()
     return array
 
 
 def state_arrays(module: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return all weights and buffers by name, in their own types."""
+    """Return all weights and buffers by name, with their dtypes."""
     return {
         name: np.array(tensor.detach().cpu().numpy(), order="C")
         for name, tensor in module.state_dict().items()
@@ -232,13 +232,13 @@ def load_state(module: nn.Module, arrays: Mapping[str, NDArray[Any]], source: st
     return loaded.eval()
 
 
-MOST_EXACT = 2000  # parameters up to which a client computes its n × n part of the curvature
-_ALIKE = 256  # rows of one kind that are worth batches of their own
-_CURVATURE_ENTRIES = 2**20  # rows × directions that are differentiated at once
+MOST_EXACT = 2000  # maximum number of parameters for the exact n × n curvature
+_ALIKE = 256  # minimum number of rows with the same rates for separate batches
+_CURVATURE_ENTRIES = 2**20  # maximum rows × directions per forward-over-reverse pass
 
 
 class TorchRows:
-    """A client's rows under a torch module."""
+    """Rows of a client under a torch module."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class TorchRows:
         self._batches = _batches_of_alike(members != 0, self.batch_rows)
 
     def with_groups_of(self, least: float) -> "TorchRows":
-        """Return the same rows, in which a group of fewer than ``least`` rows has none."""
+        """Return the rows with counts and rates of groups of fewer than ``least`` rows set to 0."""
         kept = self.group_counts >= least
         if kept.all():
             return self
@@ -277,29 +277,29 @@ class TorchRows:
 
     @property
     def n_params(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained parameters."""
         return self.network.n_params
 
     @property
     def positive_counts(self) -> Vector:
-        """The rows with label 1 that each item stands for."""
+        """Number of rows with label 1, by weight, of each item."""
         return self.row_counts * self.data.y
 
     @property
     def original_features(self) -> Any:
-        """The features as they were given."""
+        """Features as passed by the user."""
         return self.data.X
 
     @property
     def features(self) -> Any:
-        """There are none that a kernel could compare."""
+        """Raise `ValueError`, because kernel methods require a linear model."""
         raise ValueError(
             f"Client {self.name!r} holds a torch module, which has no kernel sums. "
             "Use a linear model with this method."
         )
 
     def logits(self, params: Vector) -> Vector:
-        """The logits of all rows."""
+        """Return the logits of all rows."""
         return self.network.logits(params, self.data.X, self.batch_rows)
 
     def slope_squares(self, params: Vector, weights: Matrix, spread: GradientSpread) -> Vector:
@@ -310,7 +310,7 @@ class TorchRows:
         return total
 
     def _logit_slopes(self, params: Vector, direction: Vector) -> Vector:
-        """Return the derivative of each row's logit along ``direction``."""
+        """Return the derivative of the logit of each row along ``direction``."""
         network, slopes = self.network, np.empty(self.data.n_rows)
         flat, along = (torch.tensor(one, device=network.device) for one in (params, direction))
         for first in range(0, self.data.n_rows, self.batch_rows):
@@ -324,7 +324,7 @@ class TorchRows:
         return slopes
 
     def report(self, point: Point) -> Report:
-        """Report loss and smooth rates at ``point``, with gradients and extras as requested."""
+        """Return loss and smooth rates at ``point``, with gradients and extras if requested."""
         self._check_wants(point)
         wants_grads = point.wants_gradients
         leaves = self.network.leaves(point.params, differentiable=wants_grads)
@@ -363,7 +363,7 @@ class TorchRows:
         return report
 
     def pull_back(self, params: Vector, residuals: Matrix) -> Matrix:
-        """Gradients of ``residuals.T @ logits``, one row per column of ``residuals``."""
+        """Return gradients of ``residuals.T @ logits``, one row per column of ``residuals``."""
         leaves = self.network.leaves(params, differentiable=True)
         total = np.zeros((residuals.shape[1], params.size))
         for first in range(0, self.data.n_rows, self.batch_rows):
@@ -390,7 +390,7 @@ class TorchRows:
         return logits
 
     def train_locally(self, params: Vector, training: LocalTraining) -> Vector:
-        """Take steps on rows, each with its weight."""
+        """Train on the weighted rows."""
 
         def summed_gradient(params: Vector, items: Items | None) -> Vector:
             rows = np.arange(self.data.n_rows) if items is None else items
@@ -415,11 +415,11 @@ class TorchRows:
         return seed_of_rows(chain(features, (self.row_counts, self.data.y)))
 
     def _curvature(self, point: Point, weights: CurvatureWeights) -> Matrix:
-        r"""Return the Hessian of :math:`\lambda l + \sum_q w_q r_q`, forward over reverse.
+        r"""Return the Hessian of :math:`\lambda l + \sum_q w_q r_q`, by forward over reverse mode.
 
-        At one point a function f of the logits has the Hessian of its quadratic model
-        :math:`\sum_i f'_i z_i + \tfrac12 f''_i (z_i - \bar z_i)^2`, so that loss and score need no
-        second spelling in torch.
+        A function f of the logits has the same Hessian as its quadratic model
+        :math:`\sum_i f'_i z_i + \tfrac12 f''_i (z_i - \bar z_i)^2` at this point. Losses and scores
+        therefore need no implementation in torch.
         """
         params, sharpness = point.params, point.sharpness
         network, logits = self.network, self.logits(params)
@@ -448,9 +448,9 @@ class TorchRows:
 
 
 def _batches_of_alike(members: NDArray[np.bool_], most: int) -> list[Items]:
-    """Return batches of rows that count for the same rates, in order; rare kinds together.
+    """Return batches of rows that occur in the same rates; rare combinations share batches.
 
-    A batch then needs a backward pass for the loss and for its own rates, not for all of them.
+    A batch then requires backward passes only for the loss and for its own rates.
     """
     _, kind, count = np.unique(members, axis=0, return_inverse=True, return_counts=True)
     kind = np.where(count[kind] < _ALIKE, -1, kind)
