@@ -319,7 +319,7 @@ class Choices:
     ----------
     features : columns to use as features, all of them and no others
     keep : columns to use that would be left out otherwise
-    categorical, numeric : columns to treat as categories, or as numbers, whatever their cells
+    categorical, numeric : columns to treat as categories, or as numbers, regardless of their cells
     """
 
     features: tuple[str, ...] = ()

@@ -150,7 +150,7 @@ def suffix_of(path: Path) -> str:
 
 def read_parquet(path: Path) -> Frame:
     """Read a Parquet file, with text as codes."""
-    from pyarrow import parquet  # imported late, here and below, to keep `import fcfl` fast
+    from pyarrow import parquet  # imported late to keep `import fcfl` fast
 
     schema = parquet.read_schema(path)
     cells.check_names(schema.names, path)

@@ -208,7 +208,7 @@ def fuse(layout: FeatureLayout, most: int) -> FusedColumns:
 
 
 def _packed(layout: FeatureLayout, most: int) -> list[list[int]]:
-    """Assign columns, in order of decreasing width, to the first part with enough room."""
+    """Assign columns, in order of decreasing width, to the first part with enough free codes."""
     sizes = [width + 1 for width in layout.widths]
     taken: list[int] = []
     packed: list[list[int]] = []

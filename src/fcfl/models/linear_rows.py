@@ -162,7 +162,7 @@ class RowProducts:
 
     @cached_property
     def fused(self) -> FusedColumns:
-        """Coded columns. Narrow columns are fused, unless there are few rows as in a batch."""
+        """Coded columns, with narrow columns fused unless the number of rows is small."""
         n_rows = self.X.shape[0] // max(len(self.blocks), 1)
         most = min(1 << (n_rows // _ROWS_PER_CODE).bit_length(), _MOST_CODES)
         return fuse(self.X.layout, most if n_rows >= _FUSED_ROWS else 1)
