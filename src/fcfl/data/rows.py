@@ -376,7 +376,7 @@ def interpret(
     ----------
     frame : DataFrame
     marks : texts, optional
-        By default `MARKS`, in text columns only. Other marks also apply to columns of numbers.
+        By default `MARKS`, in text columns only. Marks given by the user apply to all columns.
     text : names of columns that stay text
     decimal : "." or ","
         The decimal mark of the file.
