@@ -117,4 +117,4 @@ def test_wrong_usage_is_one_sentence(tmp_path, options, sentence):
 
 def test_one_client_cannot_negotiate(tmp_path):
     table = written(stays(90, hospitals=("north",)), tmp_path / "stays.csv")
-    assert "2 clients" in only_error(fcfl("negotiate", table, *COLUMNS))
+    assert "two clients" in only_error(fcfl("negotiate", table, *COLUMNS))

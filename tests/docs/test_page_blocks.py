@@ -55,7 +55,7 @@ FOLLOWED = {
         ),
     },
     "own-method": {
-        "from fcfl.methods.penalty import": "tests/test_own_parts.py",
+        "Registered(": "tests/test_own_parts.py",
         "fcfl train adult": "tests/test_own_parts.py",
     },
     "start": {"make demo": HERE},

@@ -234,7 +234,7 @@ def test_an_answer_over_the_sites_limit_of_size_is_an_error(files, tmp_path, cap
         return SizeLimit(0.001).process(result, None) if number > 4 else result
 
     line = run_controller(files, tmp_path, spoil, caplog)
-    assert line.startswith("error: ") and "limit of size" in line
+    assert line.startswith("error: ") and "size limit" in line
 
 
 def test_a_site_whose_job_dies_is_a_fault(files, tmp_path, caplog):

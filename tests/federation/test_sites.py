@@ -454,7 +454,7 @@ def test_a_run_is_not_resumed_with_other_rows(files, tmp_path):
     with pytest.raises(AbsentClientError, match="Not now"):
         train(transport, tmp_path / "out", NAMES)
     stays(100, hospitals=("south",)).drop(columns="hospital").to_csv(files["south"], index=False)
-    with pytest.raises(FCFLError, match="The rows differ"):
+    with pytest.raises(FCFLError, match="rows"):
         train(
             InProcessTransport(node_configs(files, tmp_path)), tmp_path / "out", NAMES, resume=True
         )
