@@ -6,8 +6,8 @@ violations and their gradients from the reports of the clients:
 .. math:: v = A r - b \le 0
 
 where r stacks the rates of all clients, client by client. Rows that bound the same disparity (both
-signs, all pairs of groups) form a *block*. The violation of a block is that of its largest row, in
-the paper :math:`|D_k| - \epsilon_k`.
+signs, all pairs of groups) form a *block*. The violation of a block is the largest violation of its
+rows; the paper writes it as :math:`|D_k| - \epsilon_k`.
 
 At an optimum the multipliers of the rows give the shadow price of every budget (`budget_prices`):
 
@@ -15,9 +15,10 @@ At an optimum the multipliers of the rows give the shadow price of every budget 
           = \sum_j \mu_j \frac{\partial b_j}{\partial \epsilon}
 
 with :math:`f^*` the optimum, :math:`\epsilon` the budget, and :math:`\mu_j` and :math:`b_j` the
-multipliers and bounds of the rows with this budget. Prices are first-order changes, valid if the
-optimum is differentiable in the budget; a budget relaxed by more may become inactive. If budgets
-cannot be met together, `conflict_sentence` names those to relax.
+multipliers and bounds of the rows with this budget. Prices are first-order changes: they are valid
+for small relaxations, if the optimum is differentiable in the budget. After a larger relaxation,
+the budget may be inactive. If budgets cannot be met together, `conflict_sentence` names those to
+relax.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +36,7 @@ from fcfl.rules import Rule, with_label
 
 FEASIBILITY_TOLERANCE = 1e-6  # largest smooth violation of a row that counts as satisfied
 
-SHIFT = "shift"  # `Row.rule` of a row without a budget, which limits the shift of a rate
+SHIFT = "shift"  # `Row.rule` of rows that limit the shift of a rate, not a disparity
 
 _DENSE_ENTRIES = 100_000  # with at most this many entries, a dense matrix is faster
 
@@ -44,7 +45,9 @@ _DENSE_ENTRIES = 100_000  # with at most this many entries, a dense matrix is fa
 class Row:
     """Description of one inequality ``weight_a * rate_a - rate_b <= bound``.
 
-    A difference has weight 1 and its budget as bound. A ratio has its budget as weight and bound 0.
+    For a difference, the weight is 1 and the bound is the budget. For a ratio, the weight is the
+    budget and the bound is 0.
+
     ``client`` is ``None`` for a rule over the pooled rows of all clients. ``rule`` is "difference",
     "ratio" or "shift" (see `fcfl.training.margins`). ``metric`` is the compared quantity, ``kind``
     the kind of both rates, and ``group_a`` and ``group_b`` are groups of ``attribute``.
@@ -62,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Pooled:
-    """Averages over clients that are shared by several rows.
+    """Averages of rates over clients; several rows use the same average.
 
     ``weights`` has shape (rows, averages) and ``averages`` has shape (averages, columns). The term
     ``weights @ averages @ rates`` is added to the rows. It is stored as two factors, because their
@@ -79,8 +82,8 @@ class Constraints:
 
     The matrix has ``entry_value[i]`` in row ``entry_row[i]`` and column ``entry_column[i]``. Most
     entries are zero, because the rows of a client depend on its own rates only. ``blocks[i]`` is
-    the block of row ``i``; rows of a block are adjacent. Rows with estimates that are shrunk
-    towards an average over all clients have the additional term ``pooled``.
+    the block of row ``i``; rows of a block are adjacent. If estimates are shrunk towards averages
+    over clients, ``pooled`` is the term with these averages, and it is added to the rows.
     """
 
     rows: tuple[Row, ...]
@@ -233,11 +236,12 @@ def build_constraints(
     group_counts: Matrix,
     min_group_rows: float | None = 1.0,
 ) -> tuple[Constraints, tuple[str, ...]]:
-    """Return the rows of all rules, and a sentence for every group that has too few rows.
+    """Return the constraints of all rules, and a sentence for every group with too few data rows.
 
     ``group_counts`` has one row per client and one column per rate. Each rule adds one block per
-    client with a budget, or one block over all clients. A block has a row for every ordered pair of
-    groups with at least ``min_group_rows`` rows, or the minimum of the rule if it is None.
+    client with a budget, or one block over all clients. A block has one constraint for every
+    ordered pair of groups that both have enough data rows. The minimum is ``min_group_rows``, or
+    the default of the rule if ``min_group_rows`` is None.
     """
     builder = _Builder(len(rates), len(clients))
     notes: dict[str, None] = {}
@@ -346,8 +350,9 @@ class Problem:
     A method minimises a function of the losses :math:`l_k(\theta) + \frac{\lambda}{2} |\theta|^2`
     subject to :math:`A r(\theta) \le b`.
 
-    ``comparisons`` are the positions of rates that a rule compares with each other, with or without
-    a budget. ``references`` are rows disclosed to the server, for methods that require them.
+    Each item of ``comparisons`` has the positions of rates that a rule compares with each other;
+    the rule need not have a budget. ``references`` are rows disclosed to the server, for methods
+    that require them.
     """
 
     clients: tuple[ClientId, ...]
@@ -547,7 +552,10 @@ def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
 
 
 def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
-    """Return the derivative of a row's slack in its budget: 1, or for a ratio the weighted rate."""
+    """Return the increase of a row's slack per unit by which its budget is relaxed.
+
+    The increase is 1 for a difference, and ``rate_a``, which the budget multiplies, for a ratio.
+    """
     if row.rule != "ratio" or row.budget == 0:
         return 1.0
     constraints = at.problem.constraints
@@ -558,10 +566,10 @@ def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
 
 
 def to_relax(at: Evaluation) -> list[tuple[Row, float]]:
-    """Return the violated rows at a point of minimum total violation, and their violations.
+    """Return the violated rows and their violations, the largest violation first.
 
-    The total is the sum of absolute violations. Like an L1 penalty, it concentrates on few rows, so
-    that few budgets need to be relaxed.
+    The point ``at`` should minimise the sum of absolute violations. As with an L1 penalty, few rows
+    are then violated, so that few budgets need to be relaxed.
     """
     rows = at.problem.constraints.rows
     over = np.flatnonzero(at.violations > FEASIBILITY_TOLERANCE)
@@ -583,5 +591,5 @@ def conflict_sentence(at: Evaluation, row_weights: Vector) -> str:
     """
     relax = ", ".join(f"{name_of(row)} by {amount:.3g}" for row, amount in to_relax(at)[:5])
     against = list(dict.fromkeys(name_of(row) for row in holding_against(at, row_weights)))[:5]
-    why = f", which conflicts with {', '.join(against)}" if against else ""
-    return f"The budgets cannot be met together near this model. Relax {relax}{why}."
+    why = f" Conflicting budgets: {', '.join(against)}." if against else ""
+    return f"The budgets cannot be met together near this model. Relax {relax}.{why}"

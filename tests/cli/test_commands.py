@@ -196,7 +196,7 @@ def test_an_unexpected_error_is_one_line_too(monkeypatch, tmp_path):
 
     monkeypatch.setattr("fcfl.cli.train.run_session", break_down)
     told = only_error(fcfl("train", "adult", "--out", tmp_path / "run"))
-    assert told == "Unexpected KeyError: 'gone'. See it with --debug."
+    assert told == "Unexpected KeyError: 'gone'. For the traceback, add --debug."
 
 
 # --- words ----------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_the_sentence_names_who_by_how_much_and_against_whom():
     said = conflict_sentence(at, np.array([1e6, 0.0, 3.0, 0.0, 0.0, 0.0]))
     assert said == (
         "The budgets cannot be met together near this model. Relax 'a' "
-        "(demographic_parity, race) by 0.15, which conflicts with 'b' (demographic_parity, race)."
+        "(demographic_parity, race) by 0.15. Conflicting budgets: 'b' (demographic_parity, race)."
     )
 
 

@@ -1,9 +1,11 @@
 """The command line: options, calls of the package, and errors as one line.
 
 `COMMANDS` are in the order in which users need them. ``fcfl --help`` shows these lines without
-importing the commands, because pandas, SciPy and scikit-learn take seconds to import. Another
-distribution can add a command as an entry point in the group ``fcfl.commands``, or a command of
-``fcfl data`` by a name that begins with ``data.``. Its help is the summary of the distribution.
+importing the commands, because pandas, SciPy and scikit-learn take seconds to import.
+
+Another distribution can add commands as entry points in the group ``fcfl.commands``. The entry
+point ``NAME`` adds ``fcfl NAME``, and ``data.NAME`` adds ``fcfl data NAME``. The line of ``fcfl
+NAME`` in ``fcfl --help`` is the summary of its distribution.
 """
 
 import signal
@@ -52,7 +54,7 @@ PLACES |= {
 def make_app(called: str = "") -> App:
     """Return an app with all commands, which are imported when they are called.
 
-    The command ``called`` has the help of its module; the others have their line in `COMMANDS`.
+    The help of the command ``called`` is read from its module, that of the others from `COMMANDS`.
     """
     app = App(
         name="fcfl",

@@ -53,7 +53,8 @@ def was_given(name: str) -> bool:
 def as_typed(sentence: str) -> str:
     """Return a message with Python names of parameters replaced by options of the command.
 
-    `max_levels` in backticks becomes `--max-levels`. Keys of a file are not changed.
+    `max_levels` in backticks becomes `--max-levels`. A message about keys of a file is returned
+    unchanged.
     """
     if _OF_A_FILE.search(sentence):
         return sentence
@@ -179,7 +180,7 @@ def one_line_errors(words: Sequence[str], debug: bool) -> Iterator[None]:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the message of an error; for an unexpected one include its type and ``--debug``."""
+    """Return the message of an error; for an unexpected error, add its type and a hint."""
     if isinstance(error, OSError) and error.strerror:
         where = f" {str(error.filename)!r}" if error.filename else ""
         return f"Cannot use{where}: {error.strerror}." if where else f"{error.strerror}."
@@ -188,7 +189,8 @@ def _sentence(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, (FCFLError, ValueError)) and text:
         return text
-    return f"Unexpected {type(error).__name__}: {text or 'no message'}. See it with --debug."
+    what = f"Unexpected {type(error).__name__}: {text or 'no message'}."
+    return f"{what} For the traceback, add --debug."
 
 
 def _fail(sentence: str, code: int) -> NoReturn:

@@ -62,8 +62,8 @@ def sweep(
 ) -> None:
     """Train with several budgets and report the cost of each.
 
-    Open settings are chosen once, with the loosest budget. Writes sweep.json and a
-    folder per budget.
+    Settings that are not given, such as --l2, are chosen in the run with the loosest
+    budget and reused in the other runs. Writes sweep.json and a folder per budget.
 
     Exit codes: 0 budgets met on the training rows for every point, 1 an error, 2
     wrong usage, 3 done, but a budget is exceeded on the training rows, or a model
@@ -109,11 +109,12 @@ def compare(
 ) -> None:
     """Compare several methods with the same rows, the same start and the same model.
 
-    Prints one line per method with accuracies and differences on held-out rows (all
-    rows, and clients with at least 30 people in every group), the number of budgets
-    met, rounds, and bytes sent by clients. Budgets also apply to the verdicts on
-    methods that train without budgets. The comparison always includes fedavg and
-    the majority class. Writes a folder for each run, comparison.json and report.html.
+    Prints one line per method: accuracies and differences on held-out rows, the
+    number of budgets met, and the number of exchanges. Differences are given over
+    all rows, and for clients with at least 30 people in every group. Methods that
+    train without budgets are judged by the same budgets. The comparison always
+    includes fedavg and the majority class. Writes a folder for each run,
+    comparison.json and report.html.
 
     Exit codes: 0 done, 1 an error of the command or of any method, 2 wrong usage.
     """
@@ -156,8 +157,8 @@ def negotiate(
     accuracy and disparity. Votes are counted by approval, by Borda and by the Nash
     bargaining solution relative to models trained alone. Writes negotiation.json,
     report.html with sliders, and the winner as agreed.toml for fcfl train --policy.
-    Models are stored when they are trained. With --resume, --budgets, --most, --by
-    and preferences may change.
+    Each model is stored as soon as it is trained. A resumed command may change
+    --budgets, --most, --by and preferences.
     """
     with usage():
         procedure = Procedure(budgets, by, most)

@@ -51,7 +51,7 @@ Host = Annotated[
 Port = Annotated[
     int, Parameter(validator=validators.Number(gte=1, lte=65535), help="Open port of the server.")
 ]
-Tries = Annotated[AtLeastOne, Parameter(help="Maximum number of submissions after faults.")]
+Tries = Annotated[AtLeastOne, Parameter(help="Maximum number of submissions, including the first.")]
 Wait = Annotated[float, Parameter(metavar="SECONDS", help="Maximum time to wait for sites.")]
 
 
@@ -75,7 +75,7 @@ def new(
     config = new_config(folder, given, sites)
     text = _HEAD + site_config.config_text(
         config, without=("nodes",)
-    )  # certificates bind the names
+    )  # certificates name the sites
     site_config.write_app(folder, {_SETTINGS: text, ".gitignore": _IGNORED}, overwrite=overwrite)
     say(f"wrote {folder / _SETTINGS}")
     where, named = shlex.quote(str(folder)), config["sites"] or "north,south"
@@ -90,8 +90,8 @@ def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002)
     """Make startup kits for the server, each site and the lead, in FOLDER/kits.
 
     Existing kits are kept, so that sites can be added later. Each kit has its own
-    key and strict policies: jobs contain no code, only classes of fcfl run, and logs
-    stay at the site. Give each site only its own kit. FOLDER/authority has the
+    key and strict policies: a job contains no code and can only use classes of fcfl,
+    and logs stay at the site. Give each site only its own kit. FOLDER/authority has the
     private key of the certificate authority; keep it secret.
     """
     _check_engine()
@@ -182,9 +182,9 @@ def run(
     """Train over the sites, with the lead's kit; continue after faults.
 
     Waits for all sites, submits a job and shows its log. If a site, the job or the
-    server was killed, waits until they are available and submits the job again with
-    resume; the resulting model is the same. The run ends if a site rejects a
-    request, and on Ctrl-C.
+    server is killed, waits until the server and all sites are available and submits
+    the job again with resume. The resulting model is the same as without the fault.
+    The run ends if a site rejects a request, and on Ctrl-C.
     """
     with usage():
         config = _read_settings(folder) | site_config.parse_settings(setting)

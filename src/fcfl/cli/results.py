@@ -16,7 +16,7 @@ from .console import WrongUsage, flag, note, out_console, say, usage
 from .settings import Given, out_folder, takes
 from .show import show_folder
 
-MOST_NOTES = 8  # of an audit shown on the screen; result.json and the page have all notes
+MOST_NOTES = 8  # maximum number of an audit's notes to print; result.json and the page have all
 
 predict_app = App(
     name="predict",
@@ -63,7 +63,7 @@ def predict(
         Parameter(
             metavar="P",
             help="Smallest score at which the positive label is predicted. Default: the threshold "
-            "of training, to which the budgets apply.",
+            "used in training. The budgets apply to predictions at that threshold.",
         ),
     ] = None,
     escape_formulas: Annotated[
@@ -73,12 +73,13 @@ def predict(
     """Predict the rows of a table; adds the columns score and prediction.
 
     The score is the probability of the positive label, or the logit for a model
-    trained with --loss hinge. An unseen level of a column counts as none of the
-    known levels, and a missing number as the mean; notes give the numbers of rows.
-    Existing cells are not changed. For the table of the run itself, the column part
-    marks held-out rows. A model trained with --thresholds group also requires the
-    columns of the client and the group, which determine the threshold of a row. If
-    the clients were files in training, the name of the table's file is the client.
+    trained with --loss hinge. A level that did not occur in training is encoded as
+    none of the known levels, and a missing number as the mean. Notes give the numbers
+    of rows with such cells. Existing cells are not changed. If the table is the one
+    that the run used, a column named part is added, which marks held-out rows. A
+    model trained with --thresholds group also requires the columns of the client and
+    the group, which determine the threshold of a row. If each client was a file in
+    training, the name of the given file determines the client.
     """
     from fcfl.models.loss import CROSS_ENTROPY
     from fcfl.models.model import check_threshold
@@ -217,7 +218,7 @@ def card(
         int,
         Parameter(
             validator=validators.Number(gte=0),
-            help="Smallest count to show. Other cells from which a smaller count follows are "
+            help="Smallest count to show. Cells from which a hidden count could be computed are "
             "hidden, too.",
         ),
     ] = 11,

@@ -60,13 +60,14 @@ OPTIONS, _AGAIN = Group("Options"), not_both("again")
 Tables = Annotated[str, table_argument()]
 AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Resume = Annotated[bool, _flag("Continue interrupted runs in --out and keep finished runs.")]
-Overwrite = Annotated[bool, _flag("Replace runs with other settings in --out.")]
+Overwrite = Annotated[bool, _flag("Replace runs in --out, even if their settings differ.")]
 
 
 def takes(settings: type, *names: str, into: str = "given") -> Callable[[Command], Command]:
     """Add options of a settings class to a command: the given names or groups, by default all.
 
-    The argument ``into`` of the command has the values that the user gave, without defaults.
+    The command receives the options that the user gave in its parameter named ``into``. Options
+    that were not given are absent from this mapping.
     """
     options = {name: _option(one) for name, one in chosen(settings, *names).items()}
     options.pop("table", None)  # a positional argument

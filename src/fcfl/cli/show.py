@@ -27,8 +27,8 @@ def finish(folder: Path) -> None:
 def show_folder(folder: Path, out: Path | None = None) -> tuple[Path, int]:
     """Print the results in a folder and write its page; return the page and the exit code.
 
-    The page is written to ``out``, or by default to the folder, together with the pages of its
-    runs.
+    By default, the page is written to the folder, and the pages of all runs in the folder are
+    written, too. With ``out``, only this page is written, to ``out``.
     """
     if (folder / COMPARISON).exists():
         return _show_comparison(folder, out)

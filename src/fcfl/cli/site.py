@@ -30,8 +30,8 @@ def status(path: SiteFile, /) -> None:
         say(f"Policy: {settings.policy or 'none; the defaults apply'}.")
         say(
             f"Groups of fewer than {policy.min_group_rows} rows are neither named nor compared, "
-            f"and levels of fewer than {policy.withhold_below} rows are not named. Other responses "
-            "are exact."
+            f"and levels of fewer than {policy.withhold_below} rows are not named. No noise is "
+            "added to responses."
         )
     else:
         say(_privacy_sentence(entries, settings.privacy))
@@ -48,7 +48,7 @@ def status(path: SiteFile, /) -> None:
 
 def _privacy_sentence(entries: list[Entry], budget: PrivacyBudget) -> str:
     spent, exact = privacy_spent(entries).epsilon(budget.delta), exact_answers(entries)
-    without = f" It excludes {exact} earlier responses without noise." if exact else ""
+    without = f" Not included: {exact} earlier responses without noise." if exact else ""
     return (
         f"Privacy: epsilon {spent:.4g} of {budget.epsilon:g} spent at delta {budget.delta:g}, over "
         f"all runs and all versions of the table.{without}"

@@ -103,7 +103,7 @@ def _settings_to_resume(given: Given, out: Path | None) -> Experiment:
         stored = Experiment.from_toml(out / SETTINGS)
         for name in given:
             if name not in may_change_on_resume(stored):
-                raise ValueError(f"`{name}` must be left out on resume: the folder has settings.")
+                raise ValueError(f"`{name}` cannot be given on resume: the stored value is used.")
         return replace(stored, **given)
 
 
