@@ -296,7 +296,7 @@ def test_noisy_answers_after_exact_ones_need_the_policys_consent(sites, tmp_path
     said = asked(config, Introduce(TERMS))
     assert isinstance(said, Refusal) and "has sent 1 responses without noise" in said.sentence
     shown = " ".join(fcfl("site", "status", site_file).output.split())
-    assert "excludes 1 earlier responses without noise" in shown
+    assert "Not included: 1 earlier responses without noise" in shown
     private.write_text(private.read_text() + "after-exact-answers = true\n")
     assert asked(config, Introduce(TERMS)).privacy == PrivacyBudget(3.0, 1e-6)
     assert not isinstance(
