@@ -96,7 +96,7 @@ def test_a_client_that_is_too_small_is_named_with_the_rows_it_needs():
     federation, _, _ = private_federation((6000, 300), PrivacyBudget(0.5, 1e-6))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=0.5))
     (note,) = (note for note in trained.notes if note.startswith("Client 'c1' has about "))
-    assert "is not held" in note and "rows with the same groups would do" in note
+    assert "is not enforced" in note and "rows with the same groups would suffice" in note
     wanted = int(note.rpartition("About ")[2].split()[0])
     larger, _, _ = private_federation((6000, int(1.3 * wanted)), PrivacyBudget(0.5, 1e-6))
     again = train(larger, Linear(4), [RULE], method=Private(epsilon=0.5))
@@ -120,7 +120,7 @@ def test_a_client_is_named_if_its_chance_of_keeping_the_budget_is_below_nine_in_
     assert named(-0.09, 0.01, other=-0.0126) != []  # whichever comparison it is
     (note,) = named(-0.0126, 0.01)
     assert note.startswith("Client 'c1' has about ")
-    assert "not for sure: the chance that its training rows keep it is 0.89" in note
+    assert "is enforced, but the probability that training rows satisfy it is 0.89" in note
     wanted = [int(named(0.0, sd)[0].rpartition("About ")[2].split()[0]) for sd in (0.02, 0.05)]
     assert 550 < wanted[0] < wanted[1]
 
@@ -132,7 +132,10 @@ def test_a_budget_that_no_number_of_rows_keeps_is_noted(rule):
     federation, _, _ = private_federation((3000, 800))
     trained = train(federation, Linear(4), [rule], method=Private(epsilon=2.0))
     assert len(trained.notes) == 2
-    assert all("A larger budget would do, no number of rows." in note for note in trained.notes)
+    assert all(
+        "A larger budget is required; more rows are not sufficient." in note
+        for note in trained.notes
+    )
 
 
 def exact_violations(trained, parts):

@@ -246,7 +246,7 @@ class AFL(Stepping):
         average = at.params if is_saddle else state.params + (at.params - state.params) / taken
         weights = project_to_simplex(state.weights + self.weight_step * at.losses)
         state = replace(state, params=average)
-        what = "No mixture of clients has a lower loss" if is_saddle else None
+        what = "No mixture of clients has a higher loss" if is_saddle else None
         state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
             onward = Point(at.params - self.step_size * gradient, "gradients")

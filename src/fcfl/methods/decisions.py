@@ -5,10 +5,10 @@ in small groups. Each step of the projection solves
 
 .. math:: \min_d\; \tfrac12 d^T H d \quad\text{s.t.}\quad v_j + \nabla \tilde v_j \cdot d \le 0
 
-where v are the violations by decisions, :math:`\nabla \tilde v` the gradients of sharper smooth
-violations, and H is the curvature of the mean loss. A decision changes only if a logit changes its
-sign. Therefore each direction is tried at several lengths, and the shortest feasible one is taken.
-Steps that raise the mean loss beyond a limit are rejected.
+where v are the violations of the hard rates and H is the curvature of the mean loss. The gradients
+:math:`\nabla \tilde v` are those of smooth rates that are sharper than in training. A decision
+changes only if a logit changes its sign. Therefore each direction is tried at several lengths, and
+the shortest feasible one is taken. Steps that raise the mean loss beyond a limit are rejected.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ from fcfl.methods.sqp.curvature import Exact, no_memory
 from fcfl.methods.sqp.subproblem import Target, find_step
 from fcfl.problem import Evaluation, Problem, evaluate_point
 
-KEPT = 1e-9  # tolerance for rounding only, because decisions are counts
+KEPT = 1e-9  # tolerance for rounding only, because hard rates are ratios of counts
 
 # Sharpness of the smooth rates whose gradients approximate those of decisions.
 _SHARPNESS = 30.0
@@ -35,7 +35,7 @@ _PENALTY = 10.0
 # Factor on curvature and penalty that makes the gradient of the losses negligible.
 _STIFFNESS = 1e4
 
-# Decisions change in jumps, so a step that suffices by the gradients may change none of them.
+# Decisions change in jumps, so a step that is feasible to first order may change no decision.
 # Directions therefore include a safety margin and are tried at several lengths.
 _SAFETY = 5e-3
 _LENGTHS = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)

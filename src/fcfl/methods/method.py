@@ -120,13 +120,13 @@ class Traits:
         Whether ``l2`` and ``objective`` are chosen by leave-one-out losses unless given. Requires a
         fast method that can start from any parameters.
     n_stages
-        Number of entries of the option ``rounds``; with 1 stage it is a number.
+        Number of entries of the option ``rounds``. With one stage, ``rounds`` is a single number.
     rate_kinds
         Kinds of rates required in addition to those that the rules compare.
     n_references
         Number of rows that clients disclose to the server as reference points.
     over_sites
-        Whether sites over a network support all of its requests.
+        Whether clients that run as remote sites support all requests of the method.
     is_private
         Whether it requests only noisy sums. No other request is then sent before or after training.
     """

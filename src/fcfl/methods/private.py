@@ -3,9 +3,9 @@ r"""`method="private"`: the mean loss within every budget, from noisy sums in se
 1. Counts, second moments and the gradient at zero give a quadratic model of the mean loss, and a
    first step without budgets.
 2. Three rounds request the rates of decisions and sums of scores. The sums determine the gradients
-   of smooth rates and, with the gradient at zero, that of the mean loss. The weight of earlier
-   rates' gradients is halved in each round. The ratio of the decisions' response to that of smooth
-   rates is estimated from the effects of the steps (`Response`).
+   of smooth rates and, with the gradient at zero, that of the mean loss. Each round halves the
+   weight of the rates' gradients from earlier rounds. The ratio of the decisions' response to that
+   of smooth rates is estimated from the effects of the steps (`Response`).
 3. The other rounds request rates only, and correct the remaining violations.
 
 Finally decisions are counted on training and held-out rows. Clients add the noise, and the server
@@ -37,7 +37,7 @@ from fcfl.privacy import Kind, Release
 from fcfl.problem import Constraints, Problem
 
 DISTRUST = 0.5  # relative standard deviation of a predicted change
-MAX_RESPONSE = 4.0  # factor on the smooth slopes; its inverse is the smallest
+MAX_RESPONSE = 4.0  # largest factor on the smooth slopes; the smallest is its inverse
 PENALTY = 2.0  # nats of mean loss that a unit of disparity may cost
 MAX_STEP = 3.0
 DEVIATIONS = 2.326  # standard deviations: one-sided normal quantile of .99
@@ -48,9 +48,9 @@ MAX_MARGIN = 0.62  # largest margin, as a share of the budget
 def cells_behind(
     rates: Sequence[RateId], kind: Kind = "counts", *, selected: bool = False
 ) -> Matrix:
-    """Return the cells that add up to the rows behind each rate, or to the selected ones, as ones.
+    """Return a 0-1 matrix (rates, cells) that sums cells to the number of rows behind each rate.
 
-    The shape is (rates, cells).
+    With ``selected``, the sums are the numbers of selected rows.
     """
     cells = privacy.cells_of(rates, kind)
     behind = np.zeros((len(rates), len(cells)))
@@ -66,8 +66,8 @@ def cells_behind(
 def curvature_estimate(moments: Vector, n_rows: float, noise: float, l2: float) -> Matrix:
     r"""Return a bound on the curvature of the mean loss: a quarter of the second moments, and L2.
 
-    ``noise`` is the standard deviation of the sum of all clients' noise. Smaller eigenvalues are
-    raised to the size of the noise, so that steps do not follow it.
+    ``noise`` is the standard deviation of the sum of all clients' noise. Eigenvalues below the size
+    of the noise are raised to it, so that noise does not cause long steps.
     """
     n = int((np.sqrt(8 * moments.size + 1) - 1) / 2)
     matrix = np.zeros((n, n))
@@ -83,7 +83,7 @@ def shrunk(slopes: Matrix, group_counts: Matrix, noise: Vector) -> Matrix:
     r"""Return slopes of rates, each shrunk towards those of the same group at all clients.
 
     These are positive-part Stein estimates. ``slopes`` has shape (clients, rates, parameters),
-    ``noise`` the variance of each of its numbers, by client and rate.
+    ``noise`` is the variance of a slope's entries, by client and rate.
     """
     n_params = slopes.shape[2]
     if len(slopes) == 1:
@@ -98,12 +98,13 @@ def shrunk(slopes: Matrix, group_counts: Matrix, noise: Vector) -> Matrix:
 
 @dataclass(frozen=True)
 class Response:
-    r"""Ratio of the decisions' response to a step to that of smooth rates, for all rows.
+    r"""Ratio of the change of hard rates to that of smooth rates after a step, one for all rows.
 
-    Smooth rates depend on all rows, decisions on those at the decision boundary, of which there may
-    be twice as many as smooth slopes imply, or half. Observed changes c of violations, with noise
-    of variance n, are modelled as the predicted ones, p, times the factor f. With a standard
-    deviation D (`DISTRUST`) of p, relative to p, and of f around 1, the posterior mean of f is
+    Smooth rates depend on all rows. Hard rates change only by rows at the decision boundary, and
+    their number may be twice or half of what the smooth slopes imply. The model of an observed
+    change of a violation is c = f p, with the predicted change p, the factor f and noise of
+    variance n. D (`DISTRUST`) is the relative standard deviation of p and the prior standard
+    deviation of f around 1. The posterior mean of f is
 
     .. math:: f = \frac{1/D^2 + \sum pc/(n + D^2p^2)}{1/D^2 + \sum p^2/(n + D^2p^2)}
     """
@@ -141,7 +142,7 @@ class NoisyRates:
 
     @property
     def by_counts(self) -> Vector:
-        """Standard deviations of the rates by the noise of counts, which scales |rate − ½|."""
+        """Standard deviations due to the noise of counts, which are divisors of rates minus ½."""
         return np.asarray(np.abs(self.rates - 0.5) * self.count_noise / self.counts)
 
     @property
@@ -151,7 +152,7 @@ class NoisyRates:
 
 
 def allowances(constraints: Constraints) -> Vector:
-    """Return the difference that each row allows near one: its budget, or one minus its ratio."""
+    """Return the allowed difference of rates by row: its budget, or one minus its ratio."""
     return np.array(
         [row.budget if row.rule == "difference" else 1.0 - row.budget for row in constraints.rows]
     )
@@ -183,8 +184,8 @@ def deviations(constraints: Constraints, known: NoisyRates, spread: Vector) -> V
 def margins(constraints: Constraints, known: NoisyRates, spread: Vector) -> Vector:
     """Return margins with which 99 of 100 samples of new rows satisfy each budget.
 
-    Above the share `MAX_MARGIN` of the budget, no margin suffices and every margin costs accuracy.
-    The margin then decreases with the required size.
+    If the required margin exceeds `MAX_MARGIN` times the budget, no margin suffices, and every
+    margin costs accuracy. The returned margin is then inversely proportional to the required one.
     """
     wanted = DEVIATIONS * deviations(constraints, known, spread)
     most = np.maximum(MAX_MARGIN * allowances(constraints), 1e-12)
@@ -232,11 +233,12 @@ def _shares(rounds: int) -> list[dict[Kind, float]]:
 class PrivateState:
     """The model and the estimates from noisy sums.
 
-    ``violations`` are those of decisions before the last step (finally after it) and ``variances``
-    their variances due to noise. ``group_counts`` are the rows behind each client's rates, at least
-    one, with noise ``count_sd``. ``at_zero`` is the released gradient of the mean loss at zero.
-    ``slopes`` are the gradients of rates, ``slope_noise`` the variance of their sums.
-    ``evaluation`` and ``held_out`` are the cells counted at the end.
+    ``violations`` are those of the decisions before the last step, or after it once the run has
+    ended. ``variances`` are their variances due to noise. ``group_counts`` are the rows behind each
+    client's rates, at least one, with noise ``count_sd``. ``at_zero`` is the released gradient of
+    the mean loss at zero. ``slopes`` are the gradients of rates. ``slope_noise`` is the noise
+    variance of the slopes before division by ``group_counts``. ``evaluation`` and ``held_out`` are
+    the cells counted at the end.
     """
 
     problem: Problem
@@ -336,7 +338,7 @@ class Private:
     def _updated(
         self, state: PrivateState, released: "_Releases"
     ) -> tuple[PrivateState, Matrix, Vector]:
-        """Update gradient, slopes and violations; return the rows of the next step as well."""
+        """Return the new state, with the slopes and tightened violations for the next step."""
         constraints, known = state.problem.constraints, released.rates()
         usable = usable_rows(constraints, known, self.least_rows)
         measured = _with_violations(state, known, usable)
@@ -420,13 +422,13 @@ class _Releases:
         behind = cells_behind(rates, "evaluation")
         chosen = cells_behind(rates, "evaluation", selected=True)
         found = np.clip(cells @ chosen.T / np.maximum(cells @ behind.T, 1.0), 0.0, 1.0)
-        # A rate differs by the noise of its selected cells and by that of the others.
+        # The error of a rate combines the noise of the selected cells and of the other cells.
         sd = self.noise("evaluation") * np.sqrt(chosen.sum(axis=1))
         return _noisy(self.state, found, sd * np.hypot(found, 1.0 - found))
 
 
 def _noisy(state: PrivateState, rates: Matrix, sd: Matrix | float) -> NoisyRates:
-    """Return rates by client, whose sums have noise of these standard deviations."""
+    """Return `NoisyRates` for ``rates``; ``sd`` is the noise of rates times group counts."""
     counts = state.group_counts
     count_noise = np.tile(state.count_sd, len(counts))
     return NoisyRates(rates.ravel(), (sd / counts).ravel(), counts.ravel(), count_noise)
@@ -456,7 +458,7 @@ def _first_estimates(state: PrivateState, released: _Releases) -> PrivateState:
 
 
 def _with_slopes(state: PrivateState, released: _Releases) -> PrivateState:
-    """Average the slopes of all rounds; a round weighs half as much after each later one."""
+    """Average the slopes of all rounds; each round halves the weights of all earlier rounds."""
     scale = SLOPE * np.sqrt(privacy.rates_of_a_row(state.problem.rates)) / 2.0
     fresh = scale * released.stacked("scores")[:, 1:] / state.group_counts[:, :, None]
     weight = (1.0 - SLOPE_MEMORY ** state.rounds[0]) / (1.0 - SLOPE_MEMORY)
@@ -522,7 +524,7 @@ def evaluated_rows(rates: Sequence[RateId], cells: Matrix) -> tuple[Matrix, Matr
 
 
 def _ended(method: Private, state: PrivateState) -> NoisyRates:
-    """Return decided rates with the noise of one round, and that of the counts."""
+    """Return the final hard rates, with the noise of one training round and of the counts."""
     rates = state.problem.rates
     (asked,) = (one for one in method.releases(1) if one.kind == "rates")
     rows, selected = evaluated_rows(rates, state.evaluation)
@@ -561,21 +563,22 @@ def unsure_budgets(method: Private, state: PrivateState) -> list[str]:
         few = method.least_rows / float(state.group_counts[place].min())
         factor, n_rows = max(float(needed[worst]), few), float(state.n_rows[place])
         row, wanted = constraints.rows[worst], 1.2 * factor * n_rows
-        said = "is not held"
+        said = "is not enforced"
         if is_held:
             kept = (
-                f"the chance that its training rows keep it is {np.floor(100 * chance) / 100:.2f}"
+                "the probability that training rows satisfy it is "
+                f"{np.floor(100 * chance) / 100:.2f}"
             )
-            said = f"is held, but not for sure: {kept}"
+            said = f"is enforced, but {kept}"
         if factor <= 1:
-            way_out = "It is not the noise alone: more rounds may help, or a larger budget."
+            way_out = "Noise is not the only cause: more rounds or a larger budget may help."
         elif wanted > ANY_GROUP:
-            way_out = "A larger budget would do, no number of rows."
+            way_out = "A larger budget is required; more rows are not sufficient."
         else:
-            way_out = f"About {float(f'{wanted:.2g}'):.0f} rows with the same groups would do."
+            way_out = f"About {float(f'{wanted:.2g}'):.0f} rows with the same groups would suffice."
         notes.append(
-            f"Client {client!r} has about {n_rows:.0f} rows: at epsilon {method.epsilon:g} its "
-            f"difference of rates is known up to {noise[worst]:.2g} ({row.attribute}), so that its "
-            f"budget of {row.budget:g} {said}. {way_out}"
+            f"Client {client!r} has about {n_rows:.0f} rows: at epsilon {method.epsilon:g} the "
+            f"noise in its difference of rates has a standard deviation of {noise[worst]:.2g} "
+            f"({row.attribute}), and its budget of {row.budget:g} {said}. {way_out}"
         )
     return notes

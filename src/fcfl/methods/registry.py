@@ -16,7 +16,7 @@ from typing import Any
 from fcfl._checks import check_choice
 from fcfl.methods.method import Traits, traits_of
 
-# The name, and options that every run has under the same name for all methods.
+# Options that every run has under the same name for all methods, and `name`, which is no option.
 _SHARED_OPTIONS = ("step_size", "rounds", "objective", "curvature", "protects", "name")
 
 
@@ -63,7 +63,7 @@ class Registered:
 
     @property
     def takes_options(self) -> bool:
-        """Whether options may be set by name; two-stage and private methods have settings."""
+        """Whether a run may set single options by name; False for private and two-stage methods."""
         return self.traits.n_stages == 1 and not self.traits.is_private
 
     @property

@@ -71,9 +71,9 @@ def stage_1_direction(
 
     If the budgets are met, the direction lowers the smooth maximum of the losses. If a budget is
     exceeded, it lowers the smooth maximum of the violations without raising that of the losses.
-    ``feasible_by`` selects the maximum that decides whether budgets are met. The other direction is
-    the gradient of the violations in the first case, and the bisector, which lowers both, in the
-    second.
+    ``feasible_by`` selects the maximum that decides whether budgets are met. If the budgets are
+    met, the other direction is the gradient of the violations. Otherwise it is the bisector, which
+    lowers losses and violations.
     """
     delta_l, delta_g = temperatures
     loss_grad = smooth_max(at.losses, delta_l)[1] @ at.loss_grads
@@ -271,9 +271,9 @@ class TwoStageState:
 
     A trial moves along ``found.direction``, tilted ``tilt`` times towards ``found.other``. If
     ``found.violation`` is given, the other direction is the gradient of the violation. The trial is
-    then turned towards it until the violation after the step is zero to first order, and tilted
-    towards their bisector. Stage 2 computes the other direction only if ``is_cautious``, which is
-    set after its first rejected step, because this requires another linear programme.
+    then turned towards that gradient until the violation after the step is zero to first order, and
+    tilted towards the bisector of both directions. Stage 2 requires another linear programme for
+    the other direction. It is computed only if ``is_cautious``, which the first rejected step sets.
 
     ``rounds`` is the number of exchanges and ``steps`` that of accepted steps, in each stage.
     ``losses`` (one per client) and ``violations`` (one per block) are those of the iterate.
@@ -325,8 +325,9 @@ class TwoStage:
         Temperatures decay ``"together"`` as in the paper, or ``"separately"`` by the norm of each
         gradient.
     pareto_rows
-        Stage 2 searches the hull of the losses' gradients and ``"all"`` disparity gradients, as in
-        the paper, or only ``"one"`` gradient of their smooth maximum, zero while budgets are met.
+        Stage 2 searches the hull of the losses' gradients and further gradients. These are
+        ``"all"`` disparity gradients, as in the paper, or ``"one"``, the gradient of the smooth
+        maximum of the disparities, which is replaced by zero while budgets are met.
     protects
         Stage 2 must not raise the loss of ``"all"`` clients (eq. 15) or of the ``"worst"`` client.
         In the second case the losses of other clients may rise to lower the mean.
@@ -578,8 +579,8 @@ def is_accepted(state: TwoStageState, trial: Evaluation, protects: Protects = "a
     2. Lemma 2: no client's loss rises (with "worst": the largest loss does not), and their mean
        decreases.
     3. In both stages the smooth maximum of the violations does not rise, except up to zero. No
-       single violation grows or becomes positive. Stage 1 ignores single violations while a budget
-       is exceeded, because the method would otherwise get stuck.
+       positive violation grows and no other becomes positive. Stage 1 ignores single violations
+       while a budget is exceeded, because the method would otherwise get stuck.
     """
     delta_l, delta_g = state.temperatures
     before = smooth_max(state.violations, delta_g)[0]

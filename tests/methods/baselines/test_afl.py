@@ -51,7 +51,7 @@ def test_a_saddle_point_ends_it():
     data = different_clients(0)["client-1"]
     state, runtime = finish(AFL(step_size=1.0, rounds=5000), {"a": data, "b": data})
     assert state.status == "converged"
-    assert state.message.startswith("No mixture of clients has a lower loss after")
+    assert state.message.startswith("No mixture of clients has a higher loss after")
     assert losses_at(runtime, state.params, 1e-2).max() - lowest_maximum(runtime, 1e-2) < 1e-6
 
 

@@ -9,9 +9,10 @@ A step uses two operations of B: `whiten` returns rows ``W`` with ``W W^T = J B^
 
   .. math:: B = t H + \big(f (1 - t) + \nu\big)\, s M + \sigma Q^T Q
 
-  The metric M is the Hessian of the losses at the start, and s is the sum of the losses' weights. M
-  replaces a share 1 - t of H. Before that, curvature across the active rows Q is added, because it
-  does not affect a step that holds these rows fixed. :math:`\nu` is a Levenberg-Marquardt damping.
+  The metric M is the Hessian of the losses at the start, and s is the sum of the losses' weights.
+  First, curvature is added along the gradients Q of the active rows, which does not affect a step
+  that holds these rows fixed. If this is not sufficient, M replaces a share 1 - t of H. :math:`\nu`
+  is a Levenberg-Marquardt damping.
 
 * `LimitedMemory`: L-BFGS with Powell's damping, for any number of parameters.
 """
@@ -37,29 +38,31 @@ _POWELL = 0.2
 _PARTS = (0.5, 0.25, 0.1, 0.03, 0.0)
 
 # Curvature to add across the active rows, as shares of the largest curvature. The first share that
-# makes the matrix positive definite is used, because with more curvature the step depends on the
-# estimated active set.
+# makes the matrix positive definite is used, because the more is added, the more the step depends
+# on the estimated active set.
 _SHARES = (1e-3, 1e-2, 1e-1, 1.0)
 
 # A matrix is accepted if it exceeds this share of the metric. The second value applies to matrices
 # with added curvature across the active rows, because these rows also bound the step.
 _MARGIN, _ACTIVE_MARGIN = 1e-2, 1e-3
 
-# Smallest lifted eigenvalues relative to the metric, for positive and for negative eigenvalues. A
-# negative sign may be due to rounding. Before lifting, a tenth of the largest curvature is added
-# across the active rows.
+# Lower limits on lifted eigenvalues, relative to the metric, for positive and for negative ones.
+# The limit for negative ones is larger, because a small one may be a rounding error. Before
+# lifting, a tenth of the largest curvature is added across the active rows.
 _POSITIVE, _NEGATIVE, _LIFTED_SHARE = 1e-3, 1e-2, 1e-1
 
 # Levenberg-Marquardt: the damping is multiplied by four after a step that achieves less than a
-# quarter of its prediction, and divided by ten after three quarters. Below _SMALLEST it is 0.
+# quarter of its prediction, and divided by ten after one that achieves more than three quarters.
+# Below _SMALLEST it is 0.
 _POOR, _GOOD, _UP, _DOWN = 0.25, 0.75, 4.0, 0.1
 _SMALLEST, _AFTER_REFUSAL = 1e-2, 1e-1
 
 # Largest ratio of a step's length to the longest of the last full steps, and their number.
 _GROWTH, _STORED = 3.0, 2
 
-# A step of length a equals the full step of a matrix multiplied by 1/a. This share of the change
-# becomes damping. With 0 the next full step would be rejected too, with 1 steps would be too short.
+# A step of length a equals the full step of a matrix multiplied by 1/a. The damping is raised to at
+# least this share of the increase 1/a - 1. With 0 the next full step would be rejected too, with 1
+# steps would be too short.
 _OF_SHORT_STEP = 0.3
 
 # If a step achieves more than predicted, M is too stiff: losses have less curvature where
@@ -303,10 +306,10 @@ class LimitedMemory:
     def updated(self, s: Vector, y: Vector, Bs: Vector, memory: int) -> "LimitedMemory":
         r"""Return the memory with one more pair, damped so that ``s · y`` stays positive.
 
-        ``Bs`` is the product of the present matrix with the step. Where
+        ``Bs`` is the product of the present matrix with the step. If
         :math:`s^T y < 0.2\, s^T B s`, y is replaced by :math:`\phi y + (1 - \phi) B s` with the
-        :math:`\phi` that makes the product exactly that (Powell, 1978). At most ``memory`` pairs
-        are kept; the scale is :math:`s^T y / y^T y` of the newest.
+        :math:`\phi` that makes both sides equal (Powell, 1978). At most ``memory`` pairs are kept;
+        the scale is :math:`s^T y / y^T y` of the newest.
         """
         model = s @ Bs
         if not model > 0:

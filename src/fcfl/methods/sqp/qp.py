@@ -36,9 +36,9 @@ _CROWDED = 3  # ratio of variables to columns above which this applies
 _ROUGH = 1e-6  # scaled KKT residual at which a solution is accepted in this case
 _GOOD = 1e-9  # scaled KKT residual at which a solution is accepted
 _BETTER = 1e-12  # the same for up to _REDUCE variables, where a second solver costs little
-# Scaled KKT residual above which the programme counts as unsolved. Groups of single rows at 35
-# clients had 1.2e-6 with 520 variables. The line search also applies to such a step, and the KKT
-# residual of a run is computed from the multipliers, so inaccurate ones cannot appear optimal.
+# Scaled KKT residual above which the programme counts as unsolved. A problem with 35 clients,
+# groups of one row and 520 variables had a residual of 1.2e-6. An inaccurate solution is safe: its
+# step must pass the line search, and a run ends by the KKT residual of its multipliers.
 _USABLE = 1e-4
 _POLISHED = 1e-13  # scaled KKT residual at the level of rounding
 _TINY = 1e-300  # prevents division by zero for a zero row

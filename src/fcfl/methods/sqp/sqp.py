@@ -167,8 +167,9 @@ class SQP:
         the default also ends a stage if the undamped quadratic model predicts a change of the
         objective of at most 3e-6. An explicit number disables this second criterion.
     feasibility
-        Largest violation of a budget at the end of a stage, which ``tolerance`` limits as well. A
-        first stage ended by the model's prediction may leave violations up to 1e-5 to the second.
+        Largest violation of a budget at the end of a stage. Violations are also at most
+        ``tolerance``, because they are part of the KKT residual. If the model's prediction ends
+        stage 1, violations up to 1e-5 may remain, and stage 2 removes them.
     lookahead
         Shorter step lengths to request together with the full step, by default none with exact
         curvature and (0.5, 0.2, 0.05, 0.01) otherwise.
@@ -427,7 +428,7 @@ def _take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQ
 
 
 def _search_again(options: Options, state: SQPState, length: float, *, settled: bool) -> SQPState:
-    """Request a step length, to be taken if ``settled``, otherwise together with shorter ones."""
+    """Request ``length`` alone, to be taken, if ``settled``; else request shorter ones as well."""
     if length < _SHORTEST:
         return _cut_short(state)
     lengths = (length,) if settled else tuple(length * part for part in options.lengths)
@@ -458,8 +459,8 @@ def _make_provisional(before: SQPState, after: SQPState) -> SQPState:
     """Return the state after a round with stale reports.
 
     A stale report describes another point, so its merit cannot be compared. The next step is taken
-    without a line search, and past merits are discarded. If the round would end a stage, it is only
-    counted.
+    without a line search, and past merits are discarded. If the round would end a stage, its only
+    effect is on the count of rounds.
     """
     if after.status != "running" or after.stage != before.stage:
         after = replace(before, rounds=after.rounds)
@@ -555,7 +556,7 @@ def _consider(options: Options, state: SQPState, at: Evaluation, found: Found) -
     if is_over or _predicts_no_change(options, state, found):
         return _finish_stage(options, state, at, found)
     if found.penalty > options.method.max_penalty and options.method.max_penalty < PENALTY_LIMIT:
-        return _end_infeasible(state, at)  # at the default limit, a step may raise the penalty
+        return _end_infeasible(state, at)  # a step may raise a penalty above the default limit
     if is_stuck(found, options.tolerance):
         if found.penalty >= options.method.max_penalty:
             return _end_infeasible(state, at)
@@ -571,8 +572,8 @@ def _consider(options: Options, state: SQPState, at: Evaluation, found: Found) -
 def _begin_search(options: Options, state: SQPState, found: Found) -> Search:
     """Return a search over the lengths of a step, with the merits of the last iterates.
 
-    With exact curvature, each penalty approaches twice its multiplier in every round, because
-    penalties far above multipliers near .1 would reject full steps. With L-BFGS a penalty is
+    With exact curvature, every round moves each penalty towards twice its multiplier. Multipliers
+    are near .1, and penalties far above them would reject full steps. With L-BFGS a penalty is
     lowered only after it rejected a full step.
     """
     step, penalty = found.step, found.penalty
@@ -617,8 +618,8 @@ def _largest_allowed(options: Options, state: SQPState) -> float:
 def _predicts_no_change(options: Options, state: SQPState, found: Found) -> bool:
     """Return whether the quadratic model predicts no relevant change.
 
-    Return False if the Hessian is not positive definite along the active rows, because the point
-    may be a saddle point.
+    Return False if the Hessian is not positive definite on the null space of the active rows,
+    because the point may be a saddle point.
     """
     if state.damping.is_mixed or options.gap == 0 or len(state.problem.clients) == 1:
         return False
@@ -631,8 +632,8 @@ def _finish_stage(options: Options, state: SQPState, at: Evaluation, found: Foun
     r"""Begin stage 2 from the evaluation ``at``, or end the run.
 
     Stage 2 minimises the mean subject to :math:`l_k(\theta) \le l_k(\theta_1) + \text{slack}`. If
-    only the worst client is protected, the right side is its largest value for all k. With exact
-    curvature, the first step is as long as the slack allows to second order.
+    only the worst client is protected, the largest of these bounds applies to all k. With
+    exact curvature, the first step is as long as the slack allows to second order.
     """
     if not _has_stage_2(options, state) or at.largest_violation > _largest_allowed(options, state):
         return _end_run(state)

@@ -31,8 +31,8 @@ With exact curvature, a step rejected by the merit is taken if the augmented Lag
 
 over objective rows ``a`` and constraint rows ``b`` with the multipliers of the step. A full step
 along nonlinear budgets exceeds them slightly, and the next step corrects this. The merit multiplies
-such a violation by twice its multiplier, the augmented Lagrangian by the multiplier, which is its
-effect on the objective.
+such a violation by twice its multiplier. The augmented Lagrangian multiplies it by the multiplier
+itself, which is the first-order effect of the violation on the objective.
 """
 
 from dataclasses import dataclass, replace
@@ -284,8 +284,8 @@ def multipliers_of(target: Target, at: Evaluation, step: Step) -> Multipliers:
     """Return the weights of losses and budgets, predicted for the end of the step.
 
     For the maximum, the losses' weights are the multipliers of the subproblem. For a smooth
-    objective, they are its gradient at the linearly predicted losses, which is closer to the
-    gradient at the next iterate than the present one. Multipliers of caps are added.
+    objective, they are its gradient at the linearly predicted losses, which approximates that at
+    the next iterate better than the gradient at the present losses. Multipliers of caps are added.
     """
     n_caps = target.caps.size
     if target.temperature is None:
@@ -316,7 +316,7 @@ def lagrangian_grad(multipliers: Multipliers, target: Target, at: Evaluation) ->
 
 
 def lagrangian_hessian(multipliers: Multipliers, target: Target, at: Evaluation) -> Matrix:
-    r"""Return the Lagrangian's Hessian: the clients' parts, the L2 term, the objective's; (n, n).
+    r"""Return the Lagrangian's Hessian (n, n): clients' parts, L2 term and the objective's part.
 
     A smooth maximum with temperature :math:`\delta` and weights w has curvature of its own: it adds
     :math:`\frac1\delta \sum_k w_k (g_k - \bar g)(g_k - \bar g)^T` with :math:`g_k` the gradients of
@@ -406,8 +406,8 @@ def find_step(
 def _solve(at: Evaluation, target: Target, curvature: Curvature, penalty: float) -> Found:
     """Compute a step, with a larger penalty if this satisfies the linearised budgets.
 
-    The penalty then becomes twice the largest multiplier, at most the larger penalty. If larger
-    penalties do not satisfy the linearised budgets either, the penalty is unchanged.
+    The new penalty is twice the largest multiplier, but at most the penalty that was tried. If
+    larger penalties do not satisfy the linearised budgets either, the penalty is unchanged.
     """
     given = step = solve_step(at, target, curvature, penalty)
     raised = larger = penalty
@@ -467,7 +467,7 @@ def is_stuck(found: Found, tolerance: float) -> bool:
 
 
 # Share of the predicted decrease that a step must achieve (Armijo), for the merit and for the
-# augmented Lagrangian. The first is small, so that only accidental decreases are rejected.
+# augmented Lagrangian. The first is small and rejects only steps with a negligible decrease.
 _ARMIJO, _ARMIJO_OF_AUGMENTED = 1e-4, 0.1
 
 # Largest violation at which the augmented Lagrangian may also measure the accuracy of predictions.
@@ -487,8 +487,9 @@ _MERIT_ROUNDING, _DECREASE_ROUNDING = 1e-12, 1e-11
 # the constrained problem. The value 2 allows for a multiplier that still grows.
 _ENOUGH = 2.0
 
-# Bounds on the penalty of a violation without a multiplier. With exact curvature it is at most the
-# largest penalty of the other budgets, whose multipliers are near .01 with a hundred active rows.
+# Bounds on the penalty of a violation without a multiplier. With exact curvature, it is the
+# largest penalty of the other budgets, clipped to these bounds. With a hundred active rows, their
+# multipliers are near .01.
 _LEAST, _LEAST_OF_ALL = 0.1, 0.01
 
 Merit: TypeAlias = tuple[float, Vector]
@@ -568,7 +569,7 @@ class Search:
         """Return the next penalties, which decrease only if the last step was shortened.
 
         A penalty far above its multiplier rejects full steps along which the constraint is
-        nonlinear. On networks this caused hundreds of short steps.
+        nonlinear. For neural networks this caused hundreds of short steps.
         """
         lowered = lowered_penalties(self.penalties, multipliers)
         if self.lengths[0] < 1:
@@ -637,7 +638,7 @@ def _psi(excess: Vector, multipliers: Vector, stiffness: Vector) -> float:
 
 
 def _shared_level(values: Vector, weights: Vector, stiffness: Vector) -> float:
-    """Return the t that minimises the part of the objective rows.
+    """Return the minimising t in the augmented Lagrangian, which depends on objective rows only.
 
     At t the non-negative slopes of the rows sum to one. It is the highest of the levels at which
     the slopes of the k largest rows would sum to one.
