@@ -86,9 +86,9 @@ def test_predictions_need_the_columns_of_client_and_group_and_no_other_threshold
 
 
 def test_other_formats_have_no_place_for_thresholds(trained):
-    with pytest.raises(DataError, match="decides by client and group"):
+    with pytest.raises(DataError, match="thresholds by client and group"):
         model_as(load_model(trained[0].folder), "csv")
-    assert "decides by client and group" in only_error(
+    assert "thresholds by client and group" in only_error(
         fcfl("export", trained[0].folder, "--to", "onnx")
     )
 
