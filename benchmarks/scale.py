@@ -75,9 +75,10 @@ def columns_of() -> Any:
 def child_ours(path: str, rounds: str = "") -> Table:
     """`fcfl train` from the file to the page, with the time of its parts."""
     began = time.process_time()
+    from fcfl import data
     from fcfl.federation.federation import Federation
     from fcfl.report.page import write_page
-    from fcfl.runs import Experiment, opening, run_experiment
+    from fcfl.runs import Experiment, run_experiment
 
     spent = {"imports": time.process_time() - began}
 
@@ -93,8 +94,8 @@ def child_ours(path: str, rounds: str = "") -> Table:
 
         setattr(where, name, wrapped)
 
-    timed(opening, "read_tables", "read the file")
-    timed(opening, "federate", "split and encode")
+    timed(data, "read_tables", "read the file")
+    timed(data, "federate", "split and encode")
     timed(Federation, "report", "clients: reports")
     timed(Federation, "count", "clients: decisions counted")
     experiment = Experiment(

@@ -44,6 +44,7 @@ def on_a_terminal(code):
     return written.decode()
 
 
+@pytest.mark.thorough
 def test_a_terminal_shows_a_bar_and_verbose_decides():
     shown = on_a_terminal(FIT.format(verbose=None))
     assert "sqp" in shown and "exchanges" in shown and "━" in shown

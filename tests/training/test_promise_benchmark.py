@@ -16,7 +16,9 @@ from fcfl.models.linear import Linear, linear_logits
 KINDS = ("selection", "true_positive", "false_positive")
 
 
-@pytest.mark.parametrize("name", ["unequal", "odds", "odd-80", "giveaway"])
+@pytest.mark.parametrize(
+    "name", ["unequal", "odds", pytest.param("odd-80", marks=pytest.mark.thorough), "giveaway"]
+)
 def test_true_rates_are_those_of_many_sampled_rows(name):
     drawn = LAWS[name].draw(3)
     population = replace(drawn, sizes=np.full(len(drawn.sizes), 100_000), _known={})
